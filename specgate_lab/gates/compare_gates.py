@@ -59,10 +59,10 @@ async def _compare(models: ModelOptions, gates: GateOptions, prompts: Sequence[P
         with counting_bar(log, "measuring", num_blocks) as on_block:
             try:
                 for case in cases:
-                    fixed, auto = [await drafters.connect(endpoints[case.draft]) for _ in range(2)]
-                    async with fixed, auto:
-                        size = (gates.blocks, gates.warm_up)
-                        results.append(await measure_case(fixed, auto, case, choices, requests, *size, on_block))
+                    drafting, size = endpoints[case.draft], (gates.blocks, gates.warm_up)
+                    async with await drafters.connect(drafting) as fixed, await drafters.connect(drafting) as auto:
+                        starts = fixed.generate, auto.generate
+                        results.append(await measure_case(*starts, case, choices, requests, *size, on_block))
                     if file is not None:
                         _write(file, gates, results)
             finally:
@@ -90,11 +90,11 @@ async def _replay(
     gates: GateOptions, folder: Path, drafters: Drafters, requests: Sequence[GenerationRequest], log: Console
 ) -> None:
     async with AsyncExitStack() as stack:
-        starters = {
-            kind: await stack.enter_async_context(await drafters.connect(await drafters.start(kind, on_demand=True)))
-            for kind in gates.kinds
-        }
+        starts = {}
+        for kind in gates.kinds:
+            connecting = drafters.connect(await drafters.start(kind, on_demand=True))
+            starts[kind] = (await stack.enter_async_context(await connecting)).generate
         lone = sorted({case._replace(concurrency=1) for case in gates.cases})
-        traces = await record_traces(folder, starters, lone, requests, gates.traces, log)
+        traces = await record_traces(folder, starts, lone, requests, gates.traces, log)
     table = await asyncio.to_thread(replay_traces, folder, traces, gates.clients)
     output_console().print(table, markup=False, soft_wrap=True, end="")

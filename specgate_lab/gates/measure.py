@@ -4,22 +4,16 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
-from orchestrator.decode.request import GenerationRequest, GenerationStats
+from orchestrator.decode.request import GenerationRequest
 from orchestrator.policy.gates import Gate
 from specgate_lab.arrivals import closed_loop
 from specgate_lab.experiment import Sample, Samples, Variant, measure
 from specgate_lab.gates.cases import AUTO, Case, GateChoice, requests_of
 from specgate_lab.replay.compare import ALONE
 from specgate_lab.statistics import Ratio, pooled_rate
-from specgate_lab.timeline import Clock, RequestTimeline, Start, TimedGeneration, time_request
-
-
-class Starter(Protocol):
-    """Starts generations."""
-
-    def generate(self, request: GenerationRequest) -> TimedGeneration: ...
+from specgate_lab.timeline import Clock, RequestTimeline, Start, time_request
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,14 +53,9 @@ class CaseResult:
             "best_fixed": self.best_fixed,
             "auto_to_best": _ratio_object(self.auto_to(self.best_fixed)),
             "auto_to_alone": _ratio_object(self.auto_to(ALONE)),
-            "auto_proposed": sum(_num_proposed(one) for block in self.samples[AUTO] for one in block.stats),
             "failures_survived": self.num_survived,
             "blocks": blocks,
         }
-
-
-def _num_proposed(stats: GenerationStats) -> int:
-    return sum(proposed * count for (proposed, _), count in stats.outcomes.items())
 
 
 def _ratio_object(ratio: Ratio) -> dict[str, float | None]:
@@ -75,8 +64,8 @@ def _ratio_object(ratio: Ratio) -> dict[str, float | None]:
 
 
 async def measure_case(
-    fixed: Starter,
-    auto: Starter,
+    fixed: Start,
+    auto: Start,
     case: Case,
     choices: Sequence[GateChoice],
     prompts: Sequence[GenerationRequest],
@@ -91,14 +80,16 @@ async def measure_case(
     them, a fixed choice runs the last one. (Without sampling a seed changes nothing: texts come again as prompts do.)
 
     Args:
-        fixed: runs the fixed choices, so that ``auto`` learns from its own rounds alone.
-        auto: runs ``auto``, and has learned nothing yet.
+        fixed: starts requests of the fixed choices, so that ``auto`` learns from its own rounds alone.
+        auto: starts requests of ``auto``, and has learned nothing yet.
 
     Raises:
         SpecgateError: a request broke off.
     """
-    starters = {one.name: auto if one.gate is Gate.AUTO else fixed for one in choices}
-    variants = {one.name: block_variant(starters[one.name].generate, one, case.concurrency, clock) for one in choices}
+    variants = {
+        one.name: block_variant(auto if one.gate is Gate.AUTO else fixed, one, case.concurrency, clock)
+        for one in choices
+    }
     blocks = [requests_of(case, prompts, number) for number in range(num_blocks + num_warm_up)]
     measured, warm_up = blocks[:num_blocks], blocks[num_blocks:]
     for block in warm_up[:-1]:

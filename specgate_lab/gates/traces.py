@@ -9,15 +9,15 @@ from rich.console import Console
 from orchestrator.decode.request import GenerationRequest, GenerationStats
 from orchestrator.policy.gates import Gate
 from orchestrator.terminal.results import overhead_us, write_whole
-from specgate.errors import InvalidArgument
 from specgate.types import Verification
 from specgate_lab.gates.cases import Case, DraftKind, GateChoice, requests_of
-from specgate_lab.gates.measure import Starter, block_variant
+from specgate_lab.gates.measure import block_variant
 from specgate_lab.replay.compare import HEAD, compare
 from specgate_lab.replay.machine import SimulatedMachine
 from specgate_lab.replay.recording import record
 from specgate_lab.replay.trace import RoundTrace, write_trace
 from specgate_lab.report import counting_bar
+from specgate_lab.timeline import Start
 
 NARROW, WIDE = 2, 8
 """Draft tokens of the rounds that measure a row of the target's forward."""
@@ -27,7 +27,7 @@ CROWD = 8
 
 async def record_traces(
     folder: Path,
-    starters: Mapping[DraftKind, Starter],
+    starts: Mapping[DraftKind, Start],
     cases: Sequence[Case],
     prompts: Sequence[GenerationRequest],
     num_texts: int,
@@ -35,7 +35,7 @@ async def record_traces(
 ) -> dict[str, RoundTrace]:
     """Record the answers to the first blocks of each case, which has one client; return traces by name.
 
-    The starters' drafters should not run ahead: the time of a prepared draft is not that of a draft. A text that is
+    The drafters should not run ahead: the time of a prepared draft is not that of a draft. A text that is
     not the same in two runs, for a near tie, is left out; a case without texts is named and left out.
 
     Raises:
@@ -44,29 +44,22 @@ async def record_traces(
     traces: dict[str, RoundTrace] = {}
     with counting_bar(log, "recording", len(cases)) as on_trace:
         for case in cases:
-            starter = starters[case.draft]
+            start = starts[case.draft]
             requests = [requests_of(case, prompts, block)[0] for block in range(num_texts)]
             mode = f", {Verification.REJECTION}" if requests[0].rejects else ""
             name = f"{case.draft} draft, temperature {case.temperature:g}{mode}"
-            machine = await measure_machine(starter, requests)
-            texts = [await record(starter.generate, request) for request in requests]
+            machine = await measure_machine(start, requests)
+            texts = [await record(start, request) for request in requests]
             if same := tuple(text for text in texts if text is not None):
                 traces[name] = RoundTrace(machine, same)
-                _write(folder / f"trace-{name.replace(', ', '-').replace(' ', '-')}.jsonl", traces[name])
+                write_trace(folder / f"trace-{name.replace(', ', '-').replace(' ', '-')}.jsonl", traces[name])
             else:
                 log.print(f"{name}: none of {num_texts} texts is the same in two runs", style="yellow", soft_wrap=True)
             on_trace()
     return traces
 
 
-def _write(path: Path, trace: RoundTrace) -> None:
-    try:
-        write_trace(path, trace)
-    except OSError as error:
-        raise InvalidArgument("out", f"{path} cannot be written: {error.strerror}") from error
-
-
-async def measure_machine(starter: Starter, requests: Sequence[GenerationRequest]) -> SimulatedMachine:
+async def measure_machine(start: Start, requests: Sequence[GenerationRequest]) -> SimulatedMachine:
     """Return the times of forwards, drafts and messages, as medians over rounds whose proposal was not prepared.
 
     The rest of a round is two messages and their answers, one pair to each service. The share of a further session in a
@@ -75,8 +68,8 @@ async def measure_machine(starter: Starter, requests: Sequence[GenerationRequest
     Raises:
         SpecgateError: a request broke off.
     """
-    alone, crowd = await _run(starter, requests, 0, 1), await _run(starter, requests, 0, CROWD)
-    narrow, wide = await _run(starter, requests, NARROW, 1), await _run(starter, requests, WIDE, 1)
+    alone, crowd = await _run(start, requests, 0, 1), await _run(start, requests, 0, CROWD)
+    narrow, wide = await _run(start, requests, NARROW, 1), await _run(start, requests, WIDE, 1)
     forward_us, crowd_us = (_median([us for one in runs for us in one.solo_us]) for runs in (alone, crowd))
     narrow_us, wide_us = (_median([us for one in runs for us in one.verify_us]) for runs in (narrow, wide))
     on_demand = [
@@ -99,11 +92,11 @@ async def measure_machine(starter: Starter, requests: Sequence[GenerationRequest
 
 
 async def _run(
-    starter: Starter, requests: Sequence[GenerationRequest], gamma: int, num_clients: int
+    start: Start, requests: Sequence[GenerationRequest], gamma: int, num_clients: int
 ) -> list[GenerationStats]:
     """Run the requests with the gate ``none``, from the first one again where they are fewer than the clients."""
     few = [requests[index % len(requests)] for index in range(max(num_clients, 2))]
-    run = block_variant(starter.generate, GateChoice(f"γ {gamma}", Gate.NONE, gamma), num_clients)
+    run = block_variant(start, GateChoice(f"γ {gamma}", Gate.NONE, gamma), num_clients)
     return (await run(few)).stats
 
 

@@ -4,6 +4,7 @@ import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from orchestrator.terminal.results import write_whole
 from specgate.errors import InvalidArgument
 from specgate_lab.replay.machine import SimulatedMachine
 
@@ -37,12 +38,12 @@ class RoundTrace:
 
 
 def write_trace(path: Path, trace: RoundTrace) -> None:
-    """Write the machine, then a line a text; confidences to 0.0001."""
+    """Write the machine, then a line for each text; confidences to 0.0001. Raises as ``write_whole`` does."""
     texts = [
         {"confidences": [round(one, 4) for one in text.confidences], "agrees": text.agrees} for text in trace.texts
     ]
     lines = [{"machine": asdict(trace.machine)}, *({"text": text} for text in texts)]
-    path.write_text("".join(json.dumps(line, separators=(",", ":")) + "\n" for line in lines), encoding="utf-8")
+    write_whole(path, "".join(json.dumps(line, separators=(",", ":")) + "\n" for line in lines), "out")
 
 
 def read_trace(path: Path) -> RoundTrace:

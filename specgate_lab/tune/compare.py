@@ -2,7 +2,7 @@
 
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from rich.console import Console
 
@@ -33,17 +33,19 @@ class Tried:
     gain: Gain
 
 
+@dataclass(frozen=True, slots=True)
 class Comparison:
-    """Measures choices beside the verifier of a running pair."""
+    """Measures choices beside the verifier of a running pair.
 
-    def __init__(self, pair: Pair, models: ModelOptions, skip: str | None, capacity: Capacity, log: Console) -> None:
-        self._pair = pair
-        self._models = models
-        self._skip = skip
-        self._capacity = capacity
-        self._log = log
-        self.texts_differ: set[str] = set()
-        """The choices whose texts were not the target's."""
+    ``skip`` is the skip file of layer-skip. ``texts_differ`` fills with the choices whose texts were not the target's.
+    """
+
+    pair: Pair
+    models: ModelOptions
+    skip: str | None
+    capacity: Capacity
+    log: Console
+    texts_differ: set[str] = field(default_factory=set)
 
     async def first_round(
         self, drafters: Sequence[DrafterChoice], requests: Sequence[GenerationRequest], bars: StageBars
@@ -56,7 +58,7 @@ class Comparison:
             choices = {str(choice): choice for choice in choices_of(drafter)}
             async with self._drafter(drafter) as orchestrator:
                 variants = {name: pair_variant(orchestrator, choice.request) for name, choice in choices.items()}
-                samples = await measure_beside_target(variants, self._pair.orchestrator, few, 1, on_turn)
+                samples = await measure_beside_target(variants, self.pair.orchestrator, few, 1, on_turn)
             self._check_texts(samples, few)
             tried += [Tried(choice, gain_of(name, samples)) for name, choice in choices.items()]
         return tried
@@ -81,16 +83,16 @@ class Comparison:
             }
             own = {str(one): pair_variant(drafters[one.drafter], one.request) for one in choices}
             others = {name_in_other_mode(one): _in_other_mode(own[str(one)]) for one in two_modes(choices, requests)}
-            variants, target = {**own, **others}, self._pair.orchestrator
+            variants, target = {**own, **others}, self.pair.orchestrator
             samples = await measure_beside_target(variants, target, requests, repeats, on_turn, budget_s)
         self._check_texts({name: samples[name] for name in (TARGET, *own)}, requests)
         return samples
 
     @asynccontextmanager
     async def _drafter(self, drafter: DrafterChoice) -> AsyncIterator[Orchestrator]:
-        service = source_service(self._pair, self._models, drafter.method, self._skip, self._capacity)
+        service = source_service(self.pair, self.models, drafter.method, self.skip, self.capacity)
         service = service.with_settings(run_ahead=drafter.run_ahead)
-        async with with_drafter(self._pair, service, self._log) as orchestrator:
+        async with with_drafter(self.pair, service, self.log) as orchestrator:
             yield orchestrator
 
     def _check_texts(self, samples: Samples, requests: Sequence[GenerationRequest]) -> None:

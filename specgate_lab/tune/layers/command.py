@@ -65,9 +65,9 @@ def tune_layers(models: ModelOptions, sampling: SamplingOptions, options: LayerO
     todo = few_enough(prompts.read(request_for(models, DraftingOptions(), sampling)), log)
     make_folder("out", options.out)
     file, skip_file = ResultsFile(options.out / "result.json", "out"), options.out / "skip.json"
-    subject = describe(models, todo)
-    with StageBars(log) as bars, open_study(options.study or options.out / "study.json", subject, seed=0) as study:
-        search = Search(models, options.trials, options.repeats, todo, study, subject, bars, log)
+    study_file, subject = options.study or options.out / "study.json", describe(models, todo)
+    with StageBars(log) as bars, open_study(study_file, subject, seed=0) as study:
+        search = Search(models, options.trials, options.repeats, todo, study, bars, log)
         report = asyncio.run(search.run(skip_file))
     # Printed first: a file may fail.
     for line in report.words():

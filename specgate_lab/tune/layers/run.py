@@ -3,7 +3,7 @@
 import hashlib
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -11,7 +11,7 @@ from rich.console import Console
 
 from orchestrator.decode.request import GenerationRequest
 from orchestrator.decode.text import TextTokenizer
-from orchestrator.local.launch import Pair, capacity_for, open_pair
+from orchestrator.local.launch import Capacity, Pair, capacity_for, open_pair
 from orchestrator.local.local_services import cores_for_pinning
 from orchestrator.terminal.model_options import ModelOptions
 from orchestrator.terminal.prompts import Prompt, with_token_ids
@@ -41,46 +41,41 @@ RANDOM_SETS = 8
 MEASURED = ("device", "dtype", "context_tokens")
 
 
+@dataclass(frozen=True, slots=True)
 class Search:
     """One run of the command: so many ``trials``, and ``repeats`` of each finalist."""
 
-    def __init__(
-        self,
-        models: ModelOptions,
-        trials: int,
-        repeats: int,
-        prompts: Sequence[Prompt],
-        study: LayerStudy,
-        subject: dict[str, Any],
-        bars: StageBars,
-        log: Console,
-    ) -> None:
-        self._models = models
-        self._trials = trials
-        self._repeats = repeats
-        self._prompts = prompts
-        self._bars = bars
-        self._log = log
-        self._run_ahead = bool(models.service.value("run_ahead"))
-        self._capacity = capacity_for(prompts, 1)
-        self._subject = subject
-        self._study = study
+    models: ModelOptions
+    trials: int
+    repeats: int
+    prompts: Sequence[Prompt]
+    study: LayerStudy
+    bars: StageBars
+    log: Console
+
+    @property
+    def run_ahead(self) -> bool:
+        return bool(self.models.service.value("run_ahead"))
+
+    @property
+    def capacity(self) -> Capacity:
+        return capacity_for(self.prompts, 1)
 
     async def run(self, skip_file: Path) -> SearchReport:
         """Resume the study where it is, and return the result."""
-        if "times" not in self._study.known:
+        if "times" not in self.study.known:
             await self._measure()
-        known = self._study.known
+        known = self.study.known
         blocks, times = Blocks(*known["blocks"]), MeasuredTimes.of_object(known["times"])
         texts = [RecordedText(**text) for text in known["texts"]]
         tried, random = await self._try_sets(blocks, times, self._half(texts, 0))
         confirmed = await self._confirm(blocks, [*tried[:FINALISTS], random[len(random) // 2]], texts)
         return SearchReport(
-            {**self._subject, **{name: known[name] for name in MEASURED}},
+            {**self.study.subject, **{name: known[name] for name in MEASURED}},
             blocks,
             times,
-            self._study.known["harm"],
-            self._study.judged(blocks, run_ahead=self._run_ahead),
+            self.study.known["harm"],
+            self.study.judged(blocks, run_ahead=self.run_ahead),
             random,
             sorted((one.finalist for one in confirmed[:-1]), key=lambda one: -one.best.ratio),
             confirmed[-1].finalist,
@@ -94,13 +89,13 @@ class Search:
             if blocks.num_layers < MIN_LAYERS:
                 problem = f"has {blocks.num_layers} layer; {MIN_LAYERS} are needed to leave one out"
                 raise InvalidArgument("target", problem)
-        async with open_pair(self._models, with_draft=False, capacity=self._capacity, log=self._log) as pair:
+        async with open_pair(self.models, with_draft=False, capacity=self.capacity, log=self.log) as pair:
             info, requests = pair.orchestrator.target_info, self._requests(pair.tokenizer)
-            on_text = self._bars.counter("target writes", len(requests))
+            on_text = self.bars.counter("target writes", len(requests))
             recording = await record_texts(pair.orchestrator, requests, on_text)
-            on_probe = self._bars.counter("drafts are timed", len(probes(blocks)))
+            on_probe = self.bars.counter("drafts are timed", len(probes(blocks)))
             times = await measure_times(self._drafters(pair, blocks), requests, recording.alone_us, on_probe)
-        self._study.keep(
+        self.study.keep(
             blocks=blocks,
             texts=[asdict(text) for text in recording.texts],
             times=asdict(times),
@@ -113,27 +108,27 @@ class Search:
         self, blocks: Blocks, times: MeasuredTimes, texts: Sequence[RecordedText]
     ) -> tuple[list[Judged], list[Judged]]:
         """Return all sets that were tried, and random sets of as many blocks; the best one of both first."""
-        study = self._study
+        study = self.study
         async with self._scorer(texts) as (scorer, _):
-            search = LayerSearch(scorer, blocks, times, len(texts), run_ahead=self._run_ahead)
+            search = LayerSearch(scorer, blocks, times, len(texts), run_ahead=self.run_ahead)
             if "harm" not in study.known:
-                study.keep(harm=await search.harm(self._bars.counter("blocks alone", len(blocks.names))))
-            tried = await search.run(study, warm_starts(study.known["harm"]), self._trials, self._on_trial)
+                study.keep(harm=await search.harm(self.bars.counter("blocks alone", len(blocks.names))))
+            tried = await search.run(study, warm_starts(study.known["harm"]), self.trials, self._on_trial)
             return tried, await search.random_sets(tried[0].skip, RANDOM_SETS, seed=0)
 
     async def _confirm(self, blocks: Blocks, sets: Sequence[Judged], texts: Sequence[RecordedText]) -> list[Confirmed]:
-        async with open_pair(self._models, with_draft=False, capacity=self._capacity, log=self._log) as pair:
+        async with open_pair(self.models, with_draft=False, capacity=self.capacity, log=self.log) as pair:
             whole = of_length(self._requests(pair.tokenizer), [len(text.answer) for text in texts])
             requests, drafters = self._half(whole, 1), self._drafters(pair, blocks)
-            on_turn = self._bars.counter("sets are run", len(sets) * VARIANTS * len(requests) * self._repeats)
-            return [await drafters.confirm(judged, requests, self._repeats, on_turn) for judged in sets]
+            on_turn = self.bars.counter("sets are run", len(sets) * VARIANTS * len(requests) * self.repeats)
+            return [await drafters.confirm(judged, requests, self.repeats, on_turn) for judged in sets]
 
     def _drafters(self, pair: Pair, blocks: Blocks) -> SkipDrafters:
-        return SkipDrafters(pair, self._models, self._capacity, blocks, self._subject["model"], self._log)
+        return SkipDrafters(pair, self.models, self.capacity, blocks, self.study.subject["model"], self.log)
 
     def _requests(self, tokenizer: TextTokenizer | None) -> list[GenerationRequest]:
         """Return all requests; blocks are judged by agreement, so none of them rejects."""
-        requests = seeded([with_token_ids(prompt, tokenizer) for prompt in self._prompts])
+        requests = seeded([with_token_ids(prompt, tokenizer) for prompt in self.prompts])
         return [replace(one, verification=Verification.SHARED_NOISE) for one in requests]
 
     def _half(self, all_of_them: Sequence[T], half: int) -> list[T]:
@@ -142,8 +137,8 @@ class Search:
 
     @asynccontextmanager
     async def _scorer(self, texts: Sequence[RecordedText]) -> AsyncIterator[tuple[BlockScorer, Blocks]]:
-        cores = cores_for_pinning() if self._models.pin else None
-        scorer = BlockScorer(self._models, cores[1] if cores else None)
+        cores = cores_for_pinning() if self.models.pin else None
+        scorer = BlockScorer(self.models, cores[1] if cores else None)
         try:
             yield scorer, await scorer.start(texts)
         finally:
@@ -151,7 +146,7 @@ class Search:
 
     def _on_trial(self, done: int, best: Judged | None) -> None:
         word = "" if best is None else f"best {best.ratio:.2f} ×, agreement {best.prediction.agreement:.0%}"
-        self._bars.show("sets are tried", min(done, self._trials), self._trials, word)
+        self.bars.show("sets are tried", min(done, self.trials), self.trials, word)
 
 
 def describe(models: ModelOptions, prompts: Sequence[Prompt]) -> dict[str, Any]:

@@ -21,7 +21,7 @@ _PARTS = {"subject": dict, "known": dict, "trials": list}
 
 
 class LayerStudy:
-    """Trials that are done, and the next one. ``known`` is what was measured before the first one.
+    """Trials that are done, of ``subject``. ``known`` is what was measured before the first one.
 
     See ``open_study``.
     """
@@ -31,12 +31,12 @@ class LayerStudy:
         self._seed = seed
         kept = _read(path, subject)
         self.known: dict[str, Any] = kept["known"]
-        self._subject: dict[str, Any] = kept["subject"]
+        self.subject: dict[str, Any] = kept["subject"]
         self._trials: list[dict[str, Any]] = kept["trials"]
         self._save()
 
     def _save(self) -> None:
-        parts = {"subject": self._subject, "known": self.known, "trials": self._trials}
+        parts = {"subject": self.subject, "known": self.known, "trials": self._trials}
         write_json(self._path, parts, "study")
 
     def keep(self, **known: Any) -> None:
