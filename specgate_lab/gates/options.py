@@ -1,6 +1,7 @@
 """The flags of ``compare-gates``: what is compared, and for how long."""
 
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -13,9 +14,9 @@ from specgate_lab.gates.cases import Case, DraftKind, GateChoice, choices_of
 from specgate_lab.options import MAX_CONCURRENCY, names_of, numbers_of
 
 MAX_BLOCKS = 10_000
-_CASES = "Cases"
-_CHOICES = "Fixed choices; the target alone is always one"
-_SIZE = "Size"
+_of_cases = partial(typer.Option, rich_help_panel="Cases")
+_of_choices = partial(typer.Option, rich_help_panel="Fixed choices; the target alone is always one")
+_of_size = partial(typer.Option, rich_help_panel="Size")
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,58 +29,33 @@ class GateOptions:
 
     drafts: Annotated[
         str,
-        typer.Option(
+        _of_cases(
             metavar="KIND,...",
             help="good: the draft as it is; slow: a third of a target forward per token; random: shuffled weights.",
-            rich_help_panel=_CASES,
         ),
     ] = "good,slow"
-    temperatures: Annotated[
-        str, typer.Option(metavar="T,T,...", help="Sampling temperatures; 0 is greedy.", rich_help_panel=_CASES)
-    ] = "0,0.7,1"
-    concurrency: Annotated[str, typer.Option(metavar="N,N,...", help="Numbers of clients.", rich_help_panel=_CASES)] = (
-        "1,8"
-    )
+    temperatures: Annotated[str, _of_cases(metavar="T,T,...", help="Sampling temperatures; 0 is greedy.")] = "0,0.7,1"
+    concurrency: Annotated[str, _of_cases(metavar="N,N,...", help="Numbers of clients.")] = "1,8"
     verification: Annotated[
-        Verification,
-        typer.Option(
-            help="How draft tokens are accepted. Both keep the target's distribution.", rich_help_panel=_CASES
-        ),
+        Verification, _of_cases(help="How draft tokens are accepted. Both keep the target's distribution.")
     ] = Verification.SHARED_NOISE
-    gammas: Annotated[
-        str,
-        typer.Option(
-            metavar="N,N,...", help="Values of γ for the gate none; '' measures none.", rich_help_panel=_CHOICES
-        ),
-    ] = ",".join(map(str, range(1, AUTO_GAMMA + 1)))
+    gammas: Annotated[str, _of_choices(metavar="N,N,...", help="Values of γ for the gate none; '' measures none.")] = (
+        ",".join(map(str, range(1, AUTO_GAMMA + 1)))
+    )
     thresholds: Annotated[
-        str,
-        typer.Option(
-            metavar="P,P,...", help="Thresholds of target_confidence; '' measures none.", rich_help_panel=_CHOICES
-        ),
+        str, _of_choices(metavar="P,P,...", help="Thresholds of target_confidence; '' measures none.")
     ] = "0.3,0.5,0.7"
     blocks: Annotated[
-        int,
-        typer.Option(
-            metavar="N", help="Measured blocks per choice: one request, or two per client.", rich_help_panel=_SIZE
-        ),
+        int, _of_size(metavar="N", help="Measured blocks per choice: one request, or two per client.")
     ] = 24
     warm_up: Annotated[
         int,
-        typer.Option(
-            metavar="N",
-            help="Blocks before the measurement: auto runs all of them, a fixed gate the last one.",
-            rich_help_panel=_SIZE,
-        ),
+        _of_size(metavar="N", help="Blocks before the measurement: auto runs all of them, a fixed gate the last one."),
     ] = 8
-    max_tokens: Annotated[int, typer.Option(metavar="N", help="Tokens per request.", rich_help_panel=_SIZE)] = 128
+    max_tokens: Annotated[int, _of_size(metavar="N", help="Tokens per request.")] = 128
     traces: Annotated[
         int,
-        typer.Option(
-            metavar="N",
-            help="Texts to record into --out for each draft and temperature, and to replay.",
-            rich_help_panel=_SIZE,
-        ),
+        _of_size(metavar="N", help="Texts to record into --out for each draft and temperature, and to replay."),
     ] = 0
     out: Annotated[
         Path | None,

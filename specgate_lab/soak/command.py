@@ -4,6 +4,7 @@ import asyncio
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any
@@ -32,7 +33,7 @@ NOTHING = Held(replicas=3)
 MAX_SAMPLES = 240
 """Of a file that is to be kept."""
 _SETTINGS = {"verifier.replicas": 2, "verifier.max_sessions": 8, "drafter.max_sessions": 16}
-_PANEL = "Soak"
+_of_soak = partial(typer.Option, rich_help_panel="Soak")
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,20 +46,14 @@ class SoakOptions:
 
     soak: Annotated[
         float | None,
-        typer.Option(
+        _of_soak(
             metavar="MINUTES",
             help="Serve the pair on Ray under mixed load with kills; check texts, memory and sessions over time.",
-            rich_help_panel=_PANEL,
         ),
     ] = None
     out: Annotated[
         Path | None,
-        typer.Option(
-            metavar="FOLDER",
-            help="Folder of soak.json and soak.png.",
-            show_default="one of its own",
-            rich_help_panel=_PANEL,
-        ),
+        _of_soak(metavar="FOLDER", help="Folder of soak.json and soak.png.", show_default="one of its own"),
     ] = None
 
     def __post_init__(self) -> None:
