@@ -1,7 +1,7 @@
 """The replicas of a served system on this machine, and what each reports of its sessions and pages."""
 
 import asyncio
-from collections.abc import Iterator
+import re
 from typing import NamedTuple
 
 from orchestrator.decode.ports import Lease
@@ -34,15 +34,12 @@ class Held(NamedTuple):
 
 def replicas_under(pid: int) -> list[ServedReplica]:
     """Return the replicas of the Ray that ``pid`` has started, by the names that they give their processes."""
-    named = ((one, title.removeprefix(_TITLE)) for one, title in descendants(pid).items() if title.startswith(_TITLE))
-    # The title is APP:DEPLOYMENT, after the name of a method while that runs.
-    return sorted(ServedReplica(one, role) for one, name in named for role in _roles(name))
-
-
-def _roles(name: str) -> Iterator[str]:
-    for role in (*ROLES, "gateway"):
-        if role.capitalize() in name.replace("#", ":").replace(".", ":").split(":"):
-            yield role
+    found = []
+    for one, title in descendants(pid).items():
+        # The title is APP:DEPLOYMENT, after the name of a method while that runs.
+        names = re.split("[:#.]", title.removeprefix(_TITLE)) if title.startswith(_TITLE) else ()
+        found += [ServedReplica(one, role) for role in (*ROLES, "gateway") if role.capitalize() in names]
+    return sorted(found)
 
 
 async def model_info(replica: ServedReplica) -> ModelInfo | None:

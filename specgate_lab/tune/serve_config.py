@@ -1,7 +1,6 @@
 """The configuration file for ``orchestrator serve`` that a choice stands for."""
 
 import textwrap
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,13 +19,13 @@ def write_config(path: Path, advice: Advice, models: ModelOptions, skip: str | N
     Raises:
         InvalidArgument: it cannot be written, or ``serve`` would refuse it.
     """
-    settings = config_of(advice, models, skip)
+    settings = _config(advice, models, skip)
     settings_of(settings)
-    comment = "".join(f"# {line}\n" for line in _wrapped(advice.words()))
+    comment = "".join(f"# {part}\n" for line in advice.words() for part in textwrap.wrap(line, 100))
     write_whole(path, comment + yaml.safe_dump(settings, sort_keys=False), "out")
 
 
-def config_of(advice: Advice, models: ModelOptions, skip: str | None) -> dict[str, Any]:
+def _config(advice: Advice, models: ModelOptions, skip: str | None) -> dict[str, Any]:
     """Return what differs from the defaults of ``serve``."""
     verifier = models.service.given_to("verifier") | _model(models.target)
     settings: dict[str, Any] = {"verifier": verifier} if verifier else {}
@@ -51,7 +50,3 @@ def _model(name: str | None) -> dict[str, str]:
     if name is None:
         return {}
     return {"model": str(Path(name).resolve()) if Path(name).is_dir() else name}
-
-
-def _wrapped(lines: Sequence[str]) -> list[str]:
-    return [part for line in lines for part in textwrap.wrap(line, 100)]

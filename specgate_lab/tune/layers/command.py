@@ -1,7 +1,6 @@
 """``orchestrator tune layers``: Bayesian search for blocks of the target to leave out, so that it drafts for itself."""
 
 import asyncio
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
@@ -25,55 +24,43 @@ from specgate_lab.tune.layers.study import check_optuna, open_study
 from specgate_lab.tune.recording import few_enough
 
 
-@dataclass(frozen=True, slots=True)
-class LayerOptions:
-    """The size of a search, and its files.
-
-    Raises:
-        InvalidArgument: a value is outside its range; names the flag.
-    """
-
-    trials: Annotated[int, typer.Option(metavar="N", help="Sets of blocks to try in the search.")] = 60
-    repeats: Annotated[int, typer.Option(help="Runs of each finalist.")] = 3
-    out: Annotated[Path, typer.Option(metavar="FOLDER", help="Folder of skip.json, result.json and search.png.")] = (
-        Path("tune-layers")
-    )
-    study: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE",
-            help="File of the search; the same command resumes it.",
-            show_default="study.json in --out",
-        ),
-    ] = None
-
-    def __post_init__(self) -> None:
-        check_range("trials", self.trials, 1, 100_000)
-        check_range("repeats", self.repeats, 1, 1000)
-
-
 @takes_groups
-def tune_layers(models: ModelOptions, sampling: SamplingOptions, options: LayerOptions, prompts: PromptOptions) -> None:
+def tune_layers(
+    models: ModelOptions,
+    sampling: SamplingOptions,
+    prompts: PromptOptions,
+    trials: Annotated[int, typer.Option(metavar="N", help="Sets of blocks to try in the search.")] = 60,
+    repeats: Annotated[int, typer.Option(help="Runs of each finalist.")] = 3,
+    out: Annotated[
+        Path,
+        typer.Option(
+            metavar="FOLDER",
+            help="Folder of skip.json, result.json, search.png and study.json, from which the same command resumes.",
+        ),
+    ] = Path("tune-layers"),
+) -> None:
     """Search for blocks that the target can leave out to draft for itself; report if none pays.
 
     Every second prompt is used by the search, the others by the final runs.
     """
+    check_range("trials", trials, 1, 100_000)
+    check_range("repeats", repeats, 1, 1000)
     check_optuna()
     models.check_has_services("tune layers")
     _check_models(models)
     log = Console(stderr=True)
     todo = few_enough(prompts.read(request_for(models, DraftingOptions(), sampling)), log)
-    make_folder("out", options.out)
-    file, skip_file = ResultsFile(options.out / "result.json", "out"), options.out / "skip.json"
-    study_file, subject = options.study or options.out / "study.json", describe(models, todo)
-    with StageBars(log) as bars, open_study(study_file, subject, seed=0) as study:
-        search = Search(models, options.trials, options.repeats, todo, study, bars, log)
+    make_folder("out", out)
+    file, skip_file = ResultsFile(out / "result.json", "out"), out / "skip.json"
+    subject = describe(models, todo)
+    with StageBars(log) as bars, open_study(out / "study.json", subject, seed=0) as study:
+        search = Search(models, trials, repeats, todo, study, bars, log)
         report = asyncio.run(search.run(skip_file))
     # Printed first: a file may fail.
     for line in report.words():
         output_console().print(line, highlight=False, markup=False, soft_wrap=True)
     file.write(report.to_object())
-    _write(options.out, report, log)
+    _write(out, report, log)
 
 
 def _check_models(models: ModelOptions) -> None:

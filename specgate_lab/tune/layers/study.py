@@ -37,7 +37,7 @@ class LayerStudy:
 
     def _save(self) -> None:
         parts = {"subject": self.subject, "known": self.known, "trials": self._trials}
-        write_json(self._path, parts, "study")
+        write_json(self._path, parts, "out")
 
     def keep(self, **known: Any) -> None:
         """Keep something that a resumed search must not measure again."""
@@ -122,12 +122,12 @@ def open_study(path: Path, subject: Mapping[str, Any], seed: int) -> Iterator[La
     try:
         lock = lock_path.open("w", encoding="utf-8")
     except OSError as error:
-        raise InvalidArgument("study", f"{path} cannot be used: {error.strerror}") from error
+        raise InvalidArgument("out", f"{path} cannot be used: {error.strerror}") from error
     with lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise InvalidArgument("study", f"{path} is in use by another search") from None
+            raise InvalidArgument("out", f"{path} is in use by another search") from None
         yield LayerStudy(path, subject, seed)
 
 
@@ -138,13 +138,13 @@ def _read(path: Path, subject: Mapping[str, Any]) -> dict[str, Any]:
     try:
         kept = json.loads(path.read_text("utf-8"))
     except (OSError, ValueError) as error:
-        raise InvalidArgument("study", f"{path} cannot be used: {error}") from error
+        raise InvalidArgument("out", f"{path} cannot be used: {error}") from error
     if not isinstance(kept, dict) or any(not isinstance(kept.get(name), kind) for name, kind in _PARTS.items()):
-        raise InvalidArgument("study", f"{path} holds something else")
+        raise InvalidArgument("out", f"{path} holds something else")
     for name, value in subject.items():
         if kept["subject"].get(name) != value:
             other = f"is a study with another {name}: {kept['subject'].get(name)!r:.60}, and not {value!r:.60}"
-            raise InvalidArgument("study", f"{path} {other}; name another file")
+            raise InvalidArgument("out", f"{path} {other}; name another folder")
     return kept
 
 

@@ -150,10 +150,10 @@ def test_a_study_of_another_model_is_one_line(orchestrator: Cli, prompts: Path, 
     study = tmp_path / "study.json"
     with open_study(study, {"model": "of another one"}, 0):
         pass
-    flags = ("--prompts", str(prompts), "--study", str(study), "--out", str(tmp_path))
+    flags = ("--prompts", str(prompts), "--out", str(tmp_path))
     code, _, told = orchestrator("tune", "layers", *flags)
     assert code == 2
-    assert f"orchestrator: --study: {study} is a study with another model" in told
+    assert f"orchestrator: --out: {study} is a study with another model" in told
 
 
 @pytest.mark.parametrize(

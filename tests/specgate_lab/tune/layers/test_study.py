@@ -82,7 +82,7 @@ async def test_the_search_finds_better_sets_than_chance(tmp_path: Path) -> None:
 def test_a_file_of_something_else_is_named_and_left_alone(tmp_path: Path, content: str, problem: str) -> None:
     path = tmp_path / "study.json"
     path.write_text(content)
-    with pytest.raises(InvalidArgument, match=f"study: {path} .*{problem}"), open_study(path, SUBJECT, 0):
+    with pytest.raises(InvalidArgument, match=f"out: {path} .*{problem}"), open_study(path, SUBJECT, 0):
         pass
     assert path.read_text() == content
 
@@ -100,5 +100,5 @@ def test_a_study_is_for_one_search_at_a_time(tmp_path: Path) -> None:
 
 def test_a_study_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     path = tmp_path / "nowhere" / "study.json"
-    with pytest.raises(InvalidArgument, match=f"study: {path} cannot be used"), open_study(path, SUBJECT, 0):
+    with pytest.raises(InvalidArgument, match=f"out: {path} cannot be used"), open_study(path, SUBJECT, 0):
         pass
