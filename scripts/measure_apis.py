@@ -13,14 +13,14 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from operator import sub, truediv
 from statistics import median
 
 from rich.table import Table
 
 from orchestrator.api.settings.settings import BUNDLED_DRAFT, BUNDLED_TARGET
-from orchestrator.decode.request import GenerationRequest, GenerationStats
+from orchestrator.decode.request import Delta, GenerationRequest
 from orchestrator.decode.text import TextTokenizer
 from orchestrator.generation.orchestrator import Orchestrator
 from orchestrator.local.local_services import LocalService, Supervised
@@ -30,37 +30,33 @@ from orchestrator.services.pool import StaticPool, grpc_health
 from orchestrator.terminal.model_options import ModelOptions
 from orchestrator.terminal.render import output_console
 from orchestrator.terminal.request_options import DraftingOptions, SamplingOptions, request_for
-from orchestrator.terminal.results import Collector
 from specgate_lab.clients import GrpcClient
-from specgate_lab.demo.demo_serve import OnDelta, read_http
+from specgate_lab.demo import OnDelta, read_http
+from specgate_lab.experiment import Sample, Samples, Variant, measure
+from specgate_lab.timeline import Arrival, RequestTimeline
+from specgate_lab.variants import sample_of
 from specgate_lab.workload import BENCH_PROMPTS
 
 Way = Callable[[GenerationRequest, str, OnDelta], Awaitable[None]]
 
 
-@dataclass
-class Row:
-    """One way to ask, and what its requests took: seconds to the first token, tokens a second after it."""
+def timed(way: Way, request: GenerationRequest) -> Variant[str]:
+    """Return the variant that asks for a text to be continued, and times what comes."""
 
-    name: str
-    way: Way
-    first_s: list[float] = field(default_factory=list)
-    rate: list[float] = field(default_factory=list)
-    texts: list[str] = field(default_factory=list)
+    async def run(text: str) -> Sample:
+        arrivals: list[Arrival] = []
+        token_ids: list[int] = []
 
-    def forget(self) -> None:
-        """Start anew."""
-        self.first_s, self.rate, self.texts = [], [], []
+        def on_delta(delta: Delta) -> None:
+            if delta.token_ids:
+                arrivals.append(Arrival(time.perf_counter(), len(delta.token_ids)))
+                token_ids.extend(delta.token_ids)
 
-    async def ask(self, request: GenerationRequest, text: str) -> None:
-        """Make one request and put down what it took."""
-        collector = Collector()
-        start_s = time.perf_counter()
-        await self.way(request, text, lambda delta: collector.add(delta, time.perf_counter()))
-        result = collector.result(GenerationStats())
-        self.first_s.append(result.first_s - start_s)
-        self.rate.append(result.tokens_per_s or 0.0)
-        self.texts.append(result.text)
+        due_s = time.perf_counter()
+        await way(request, text, on_delta)
+        return sample_of(RequestTimeline(due_s, tuple(arrivals), token_ids=tuple(token_ids)))
+
+    return run
 
 
 @asynccontextmanager
@@ -104,31 +100,23 @@ def over_grpc(client: GrpcClient) -> Way:
     return ask
 
 
-async def measure(rows: list[Row], request: GenerationRequest, repeats: int) -> None:
-    """Ask every row for every prompt, in turns; the first round warms up and does not count."""
-    for repeat in range(repeats + 1):
-        for text in BENCH_PROMPTS:
-            for row in rows:
-                await row.ask(request, text)
-        if repeat == 0:
-            for row in rows:
-                row.forget()
-
-
-def table_of(rows: list[Row]) -> Table:
-    """Return one line a row: medians, the spread of the middle half, and the median of what it took more, in pairs."""
+def table_of(samples: Samples) -> Table:
+    """Return one line a way: medians, the spread of the middle half, and the median of what it took more, in pairs."""
     table = Table("way", "first token ms", "middle half", "more ms", "tokens/s", "middle half", "× first", "same text")
-    for row in rows:
-        same = sum(ours == theirs for ours, theirs in zip(row.texts, rows[0].texts, strict=True))
+    first_ms = {name: [1e3 * (one.requests[0].ttft_s or 0.0) for one in own] for name, own in samples.items()}
+    rates = {name: [one.tokens / one.seconds for one in own] for name, own in samples.items()}
+    base = next(iter(samples))
+    for name, own in samples.items():
+        same = sum(ours.token_ids == theirs.token_ids for ours, theirs in zip(own, samples[base], strict=True))
         table.add_row(
-            row.name,
-            f"{median(row.first_s) * 1e3:.1f}",
-            _middle_half([first * 1e3 for first in row.first_s]),
-            f"{1e3 * median(map(sub, row.first_s, rows[0].first_s)):.1f}",
-            f"{median(row.rate):.1f}",
-            _middle_half(row.rate),
-            f"{median(map(truediv, row.rate, rows[0].rate)):.3f}",
-            f"{same} of {len(row.texts)}",
+            name,
+            f"{median(first_ms[name]):.1f}",
+            _middle_half(first_ms[name]),
+            f"{median(map(sub, first_ms[name], first_ms[base])):.1f}",
+            f"{median(rates[name]):.1f}",
+            _middle_half(rates[name]),
+            f"{median(map(truediv, rates[name], rates[base])):.3f}",
+            f"{same} of {len(own)}",
         )
     return table
 
@@ -151,15 +139,12 @@ async def run(arguments: argparse.Namespace) -> None:
         shared = {f"{role}.endpoints": f"[{endpoint}]" for role, endpoint in endpoints.items()}
         doors = await stack.enter_async_context(served(shared if arguments.same_services else {}))
         client = await stack.enter_async_context(GrpcClient(doors.grpc))
-        rows = [
-            Row("in process", in_process(orchestrator, tokenizer)),
-            Row("HTTP", over_http(doors)),
-            Row("gRPC", over_grpc(client)),
-        ]
+        ways = {"in process": in_process(orchestrator, tokenizer), "HTTP": over_http(doors), "gRPC": over_grpc(client)}
         drafting = DraftingOptions(gate=Gate.TARGET_CONFIDENCE)
         request = request_for(ModelOptions(), drafting, SamplingOptions(), arguments.tokens)
-        await measure(rows, request, arguments.repeats)
-    output_console().print(f"orchestrator serve was ready after {doors.ready_s:.1f} s", table_of(rows), sep="\n")
+        variants = {name: timed(way, request) for name, way in ways.items()}
+        samples = await measure(variants, BENCH_PROMPTS, arguments.repeats, warm_up=BENCH_PROMPTS)
+    output_console().print(f"orchestrator serve was ready after {doors.ready_s:.1f} s", table_of(samples), sep="\n")
 
 
 def main() -> None:

@@ -54,7 +54,7 @@ def source_service(
         given["skip"] = skip
     model = {DraftMethod.SUFFIX: "", DraftMethod.LAYER_SKIP: models.target_model}.get(method, models.draft_model)
     own = replace(models, draft=None, service=ServiceFlags(given))
-    return local_service(own, "drafter", model or "", pair.cores[0] if pair.cores else None, capacity)
+    return drafter_service(pair, own, model or "", capacity)
 
 
 @asynccontextmanager

@@ -3,6 +3,7 @@
 import random
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from math import ceil, floor
 from statistics import median
 from typing import NamedTuple, Self
@@ -38,8 +39,9 @@ def percentile(ordered: Sequence[float], share: float) -> float:
     return low + (high - low) * (place - floor(place))
 
 
-class Percentiles(NamedTuple):
-    """Of one kind of time, in seconds."""
+@dataclass(frozen=True, slots=True)
+class Percentiles:
+    """Of one kind of time, in milliseconds."""
 
     p50: float
     p90: float
@@ -47,16 +49,12 @@ class Percentiles(NamedTuple):
     max: float
 
     @classmethod
-    def of(cls, values: Iterable[float | None]) -> Self | None:
-        """Return the percentiles of the values that are not None; None where all are."""
-        ordered = sorted(value for value in values if value is not None)
+    def of(cls, seconds: Iterable[float | None]) -> Self | None:
+        """Return the percentiles of the times that are not None; None where all are."""
+        ordered = sorted(value * 1e3 for value in seconds if value is not None)
         if not ordered:
             return None
         return cls(percentile(ordered, 0.5), percentile(ordered, 0.9), percentile(ordered, 0.99), ordered[-1])
-
-    def to_object(self) -> dict[str, float]:
-        """Return them in milliseconds."""
-        return {name: value * 1e3 for name, value in self._asdict().items()}
 
 
 class Rate(NamedTuple):
@@ -74,7 +72,7 @@ class Rate(NamedTuple):
         return cls(median(rates), min(rates), max(rates))
 
     def to_object(self) -> dict[str, float]:
-        """Return it as a results file has it."""
+        """Return it as results files have it."""
         return {"tokens_per_s": self.median, "tokens_per_s_min": self.min, "tokens_per_s_max": self.max}
 
 

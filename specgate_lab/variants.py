@@ -1,4 +1,4 @@
-"""Ways to decode one request: through our services, or by HuggingFace's loop."""
+"""Ways to decode one request through our services, and what their sessions send."""
 
 import math
 import time
@@ -12,7 +12,6 @@ from orchestrator.decode.request import Delta, GenerationRequest
 from orchestrator.decode.session import OnLoss, OnRecord
 from orchestrator.generation.orchestrator import Orchestrator
 from specgate_lab.experiment import Sample, Variant, measure
-from specgate_lab.peers.bare_loop import BareLoopProcess
 from specgate_lab.timeline import RequestTimeline, time_request
 
 WARM_UP_TOKENS = 16
@@ -22,22 +21,16 @@ Decode = Variant[GenerationRequest]
 
 @dataclass(slots=True)
 class Traffic:
-    """Bytes and messages of all sessions whose calls are ``counted``: serialised, both links and both directions.
+    """Bytes of all messages of the sessions whose calls are ``counted``, serialised, on both links, both ways.
 
     The openings, which carry the prompt, are left out; so is what HTTP/2 adds, 14 bytes for a message sent by itself.
     """
 
     num_bytes: int = 0
-    num_messages: int = 0
 
     def counted(self, call: Any) -> "CountedCall":
         """Return a call that counts here; see ``links.WrapCall``."""
         return CountedCall(call, self)
-
-    def add(self, message: Any) -> None:
-        """Count one protobuf message."""
-        self.num_bytes += message.ByteSize()
-        self.num_messages += 1
 
 
 class CountedCall:
@@ -51,7 +44,7 @@ class CountedCall:
     async def write(self, message: Any) -> None:
         """Write as the call does."""
         if self._has_opened:
-            self._traffic.add(message)
+            self._traffic.num_bytes += message.ByteSize()
         self._has_opened = True
         await self._call.write(message)
 
@@ -59,7 +52,7 @@ class CountedCall:
         """Read as the call does; the end of a stream is no message."""
         message = await self._call.read()
         if self._was_opened and hasattr(message, "ByteSize"):
-            self._traffic.add(message)
+            self._traffic.num_bytes += message.ByteSize()
         self._was_opened = True
         return message
 
@@ -109,16 +102,6 @@ def sample_of(timed: RequestTimeline, traffic_bytes: int | None = None) -> Sampl
     """Return the sample of a single request."""
     first, last = timed.arrivals[0], timed.arrivals[-1]
     return Sample(timed.num_tokens - first.num_tokens, last.at_s - first.at_s, timed.token_ids, (timed,), traffic_bytes)
-
-
-def bare_variant(loop: BareLoopProcess, schedule: str | None = None) -> Decode:
-    """Return the way of HuggingFace's loop, or of its assistant with ``schedule``."""
-
-    async def decode(request: GenerationRequest) -> Sample:
-        run = await loop.run(request, schedule)
-        return Sample(len(run.token_ids) - run.num_first, run.decode_s, run.token_ids)
-
-    return decode
 
 
 async def decode_in_turns(

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncGenerator, Iterator, Mapping
 from contextlib import AsyncExitStack
+from functools import partial
 from pathlib import Path
 
 from gpu_day_steps.estimates import OVER_GRPC
@@ -14,7 +15,7 @@ from orchestrator.local.local_services import LocalService
 from specgate_lab.arrivals import all_of
 from specgate_lab.peers.bare_loop import BareLoopProcess
 from specgate_lab.peers.hf_assisted import SCHEDULES
-from specgate_lab.variants import bare_variant, pair_variant
+from specgate_lab.variants import pair_variant
 
 RUN_AHEAD = (0, 4)
 SESSIONS = 2
@@ -47,7 +48,7 @@ async def _ways(context: Context, folder: Path) -> AsyncGenerator[Way, None]:
         at, *_ = await all_of([services, *(loop.start() for loop in loops.values())])
         alone = await stack.enter_async_context(await connected(at[TARGET]))
         yield Way({"way": TARGET}, pair_variant(alone, like(0)))
-        yield Way({"way": TARGET_HF}, bare_variant(loops[MIDDLE]))
+        yield Way({"way": TARGET_HF}, loops[MIDDLE].run)
         for draft in drafts_of(of):
             for way in _theirs(draft, loops):
                 yield way
@@ -69,7 +70,9 @@ def _theirs(draft: str, loops: Mapping[float, BareLoopProcess]) -> Iterator[Way]
     for acceptance, loop in loops.items():
         if draft == draft_name(acceptance) and loop.has_assistant:
             for schedule in SCHEDULES if acceptance == MIDDLE else [FIXED_SCHEDULE]:
-                yield Way({"way": "hf-assisted", "draft": draft, "schedule": schedule}, bare_variant(loop, schedule))
+                yield Way(
+                    {"way": "hf-assisted", "draft": draft, "schedule": schedule}, partial(loop.run, schedule=schedule)
+                )
 
 
 async def _ours(stack: AsyncExitStack, at: Mapping[str, str], draft: str, of: Sizes) -> AsyncGenerator[Way, None]:

@@ -1,7 +1,9 @@
 """Whether all ways to decode wrote the same text, where they must. Pure."""
 
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 from orchestrator.decode.request import GenerationRequest
 from specgate.types import SamplingParams
@@ -35,18 +37,11 @@ def promised_agreement(
     # HuggingFace draws in its own way, and its loops know nothing of penalties and biases.
     is_plain = all(one.sampling == SamplingParams(temperature=0.0) for one in requests)
     names = (TARGET_HF, HF_ASSISTED, *ours) if is_plain else tuple(ours)
-    texts = {name: _samples_of(samples, name) for name in names}
-    return agreement_of(texts, [name for name in names if texts[name]])
-
-
-def agreement_of(samples: Samples, names: Sequence[str]) -> TextAgreement:
-    """Compare the token ids of every prompt over ``names`` and all repeats."""
-    prompts = sorted({sample.case for name in names for sample in samples[name]})
-    equal = 0
-    for prompt in prompts:
-        texts = {sample.token_ids for name in names for sample in samples[name] if sample.case == prompt}
-        equal += len(texts) == 1
-    return TextAgreement(tuple(names), equal, len(prompts))
+    present = {name: own for name in names if (own := _samples_of(samples, name))}
+    texts: defaultdict[int, set[tuple[int, ...]]] = defaultdict(set)
+    for sample in chain.from_iterable(present.values()):
+        texts[sample.case].add(sample.token_ids)
+    return TextAgreement(tuple(present), sum(len(own) == 1 for own in texts.values()), len(texts))
 
 
 def _samples_of(samples: Samples, name: str) -> Sequence[Sample]:

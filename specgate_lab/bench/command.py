@@ -75,9 +75,9 @@ def bench(
         raise InvalidArgument("sources", "go with no other kind of measurement, and have prompts of their own")
     if soak.is_wanted and (is_other or sources.is_wanted or json):
         raise InvalidArgument("soak", "goes with no other kind of measurement, and has prompts of its own")
-    for flag, kind in {"--added-delay-ms": network, "--sources": sources, "--soak": soak}.items():
-        if kind.is_wanted:
-            models.check_has_services(flag)
+    kinds = {"--added-delay-ms": network.is_wanted, "--sources": sources.is_wanted, "--soak": soak.is_wanted}
+    for flag in (flag for flag, is_wanted in kinds.items() if is_wanted):
+        models.check_has_services(flag)
     if soak.is_wanted:
         return run_soak(models, soak)
     request = (load_request if load.is_wanted else bench_request)(models, drafting, sampling)

@@ -86,7 +86,7 @@ _COLUMNS: tuple[Column, ...] = (
     ("tokens/s", lambda one: f"{one.row.rate.median:.1f}"),
     ("min..max", lambda one: f"{one.row.rate.min:.0f}..{one.row.rate.max:.0f}"),
     ("× target", lambda one: number(one.row.ratio_to_target, ".2f")),
-    ("95 %", lambda one: interval(one.row.interval_to_target)),
+    ("95 %", lambda one: interval(one.row.ratio_to_target_95)),
     ("× nearest", lambda one: f"{one.ratio_to_nearest:.2f}"),
     ("overhead µs", lambda one: number(one.row.round_us.overhead, ".0f")),
 )
@@ -164,7 +164,7 @@ def print_network(console: Console, rows: Sequence[NetworkRow], agreement: TextA
     """Print the table, and how many texts were equal over all rows and delays."""
     console.print(table_of(rows, _COLUMNS, num_names=2, style_of=lambda one: STYLES.get(one.row.name)))
     console.print(_LEGEND, style="dim")
-    print_lost(console, sum(one.row.num_survived for one in rows))
+    print_lost(console, sum(one.row.failures_survived for one in rows))
     if agreement:
         console.print(agreement_line([one.row for one in rows], agreement), soft_wrap=True)
 

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator, Collection
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
+from functools import partial
 
 from rich.console import Console
 
@@ -29,7 +30,7 @@ from specgate_lab.bench.row_names import (
 )
 from specgate_lab.peers.bare_loop import BareLoopProcess
 from specgate_lab.peers.hf_assisted import SCHEDULES
-from specgate_lab.variants import Decode, Observe, Traffic, bare_variant, pair_variant
+from specgate_lab.variants import Decode, Observe, Traffic, pair_variant
 
 _ASSISTED = {TARGET_HF: HF_ASSISTED, TARGET_HF_ALL_CORES: HF_ASSISTED_ALL_CORES}
 """One process is both: what decodes with the target alone, and with an assistant."""
@@ -80,12 +81,12 @@ async def bare_variants(
         if all_cores is not None and loops[TARGET_HF].device == "cpu":
             loops[TARGET_HF_ALL_CORES] = all_cores
             await _start([all_cores], stack)
-        variants = {name: bare_variant(loop) for name, loop in loops.items()}
+        variants: dict[str, Decode] = {name: loop.run for name, loop in loops.items()}
         for name, loop in loops.items():
             if loop.no_assistant:
                 log.print(f"no {_ASSISTED[name]}: {loop.no_assistant}", style="yellow", markup=False)
             if loop.has_assistant:
-                variants |= {scheduled(_ASSISTED[name], one): bare_variant(loop, one) for one in SCHEDULES}
+                variants |= {scheduled(_ASSISTED[name], one): partial(loop.run, schedule=one) for one in SCHEDULES}
         yield variants
 
 

@@ -16,21 +16,9 @@ SPEC_OBSERVED = "spec+observed"
 SPEC_GATE = "spec+gate"
 SPEC_AHEAD = "spec+run-ahead"
 SPEC_AHEAD_AUTO = "spec+run-ahead+auto"
-ROW_NAMES = (
-    DRAFT,
-    TARGET_HF,
-    TARGET_HF_ALL_CORES,
-    HF_ASSISTED,
-    HF_ASSISTED_ALL_CORES,
-    TARGET,
-    SPEC,
-    SPEC_OBSERVED,
-    SPEC_GATE,
-    SPEC_AHEAD,
-    SPEC_AHEAD_AUTO,
-)
 PAIR_ROWS = (TARGET, SPEC, SPEC_OBSERVED, SPEC_GATE, SPEC_AHEAD, SPEC_AHEAD_AUTO)
 """What goes through our services."""
+ROW_NAMES = (DRAFT, TARGET_HF, TARGET_HF_ALL_CORES, HF_ASSISTED, HF_ASSISTED_ALL_CORES, *PAIR_ROWS)
 AHEAD_ROWS = (SPEC_AHEAD, SPEC_AHEAD_AUTO)
 """Where there are any, all other rows have a drafter that does not run ahead."""
 RIVALS = {SPEC_OBSERVED: (SPEC,), **dict.fromkeys(AHEAD_ROWS, (SPEC, HF_ASSISTED, HF_ASSISTED_ALL_CORES))}
@@ -40,11 +28,10 @@ SCHEDULED_ROWS = (HF_ASSISTED, HF_ASSISTED_ALL_CORES)
 
 
 def scheduled(name: str, schedule: str) -> str:
-    """Return the name of one of the ways that a scheduled row is the better one of."""
+    """Return the name of one of the variants that a scheduled row is the better one of."""
     return f"{name} ({schedule})"
 
 
 def by_schedule(samples: Samples, name: str) -> dict[str, Sequence[Sample]]:
     """Return the samples of a scheduled row, by schedule."""
-    ways = {schedule: scheduled(name, schedule) for schedule in SCHEDULES}
-    return {schedule: samples[way] for schedule, way in ways.items() if way in samples}
+    return {one: samples[own] for one in SCHEDULES if (own := scheduled(name, one)) in samples}

@@ -34,17 +34,17 @@ class RoundTimes:
 class Row:
     """One line of the table. What has no meaning for a row is None.
 
-    ``interval_to_target`` is the 95 % interval of ``ratio_to_target``. ``ceiling_tokens_per_s`` is what
+    ``ratio_to_target_95`` is the 95 % interval of ``ratio_to_target``. ``ceiling_tokens_per_s`` is what
     ``ceiling`` makes of the row's own rounds. Bytes are those of the messages on both links. ``schedules`` are
     the rates of the schedules that a scheduled row is the better one of. ``ratios_to_rivals`` are to ``RIVALS``.
-    ``num_survived`` services were lost, or too slow to answer.
+    ``failures_survived`` services were lost, or too slow to answer.
     """
 
     name: str
     rate: Rate
     ratio_to_hf: float | None = None
     ratio_to_target: float | None = None
-    interval_to_target: Interval | None = None
+    ratio_to_target_95: Interval | None = None
     acceptance_rate: float | None = None
     tokens_per_forward: float | None = None
     solo_share: float | None = None
@@ -52,7 +52,7 @@ class Row:
     hit_draft_share: float | None = None
     round_us: RoundTimes = RoundTimes()
     near_ties: int | None = None
-    num_survived: int = 0
+    failures_survived: int = 0
     ceiling_tokens_per_s: float | None = None
     model_us: ModelTimes | None = None
     bytes_per_round: float | None = None
@@ -67,30 +67,15 @@ class Row:
 
     def to_object(self) -> dict[str, Any]:
         """Return the row as ``--json`` writes it."""
+        told = asdict(self)
+        del told["rate"]
         return {
-            "name": self.name,
+            **told,
             **self.rate.to_object(),
-            "ratio_to_hf": self.ratio_to_hf,
-            "ratio_to_target": self.ratio_to_target,
-            "ratio_to_target_95": list(self.interval_to_target) if self.interval_to_target else None,
-            "acceptance_rate": self.acceptance_rate,
-            "tokens_per_forward": self.tokens_per_forward,
-            "solo_share": self.solo_share,
-            "run_ahead_hit_rate": self.run_ahead_hit_rate,
-            "hit_draft_share": self.hit_draft_share,
-            "round_us": asdict(self.round_us),
-            "near_ties": self.near_ties,
-            "failures_survived": self.num_survived,
-            "ceiling_tokens_per_s": self.ceiling_tokens_per_s,
             "share_of_ceiling": self.share_of_ceiling,
-            "model_us": asdict(self.model_us) if self.model_us else None,
-            "bytes_per_round": self.bytes_per_round,
-            "bytes_per_token": self.bytes_per_token,
-            "schedule": self.schedule,
             "schedules": {name: rate.to_object() for name, rate in self.schedules.items()},
             "ratios_to_rivals": {
-                name: {"value": ratio.value, "95": list(ratio.interval) if ratio.interval else None}
-                for name, ratio in self.ratios_to_rivals.items()
+                name: {"value": ratio.value, "95": ratio.interval} for name, ratio in self.ratios_to_rivals.items()
             },
         }
 
@@ -123,7 +108,7 @@ def _row(name: str, rates: Mapping[str, Rate], samples: Samples, **more: Any) ->
         rate=rate,
         ratio_to_hf=_over(rates, name, TARGET_HF),
         ratio_to_target=_over(rates, name, TARGET),
-        interval_to_target=ratio_interval(own, samples[TARGET]) if TARGET in rates and name != TARGET else None,
+        ratio_to_target_95=ratio_interval(own, samples[TARGET]) if TARGET in rates and name != TARGET else None,
         acceptance_rate=acceptance_rate(stats),
         tokens_per_forward=tokens_per_forward(stats),
         solo_share=quotient(sum(one.solo_tokens for one in stats), tokens),
@@ -131,7 +116,7 @@ def _row(name: str, rates: Mapping[str, Rate], samples: Samples, **more: Any) ->
         hit_draft_share=median_or_none([share for one in stats for share in hit_draft_shares(one)]),
         round_us=_round_times(stats),
         near_ties=sum(one.near_ties for one in stats) if stats else None,
-        num_survived=sum(one.failures_survived for one in stats),
+        failures_survived=sum(one.failures_survived for one in stats),
         ceiling_tokens_per_s=ceiling_of(stats, on_demand),
         model_us=model_times(stats, on_demand) if stats else None,
         bytes_per_round=quotient(traffic, rounds) if traffic else None,

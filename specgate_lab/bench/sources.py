@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from typing import Annotated, Any, NamedTuple
 
 import typer
@@ -27,7 +28,7 @@ from specgate_lab.options import names_of
 from specgate_lab.peers.bare_loop import BareLoopProcess
 from specgate_lab.peers.hf_assisted import LOOKUP
 from specgate_lab.report import counting_bar
-from specgate_lab.variants import Decode, bare_variant, decode_in_turns, pair_variant
+from specgate_lab.variants import Decode, decode_in_turns, pair_variant
 from specgate_lab.workload import full_length, request_object
 
 HF_LOOKUP = "hf-prompt-lookup"
@@ -179,9 +180,9 @@ async def _hf_variants(models: ModelOptions, pair: Pair) -> AsyncIterator[dict[s
     loop = BareLoopProcess.like_services(models, models.target_model or "", cpu=core, assistant=models.draft_model)
     await loop.start()
     try:
-        variants = {TARGET_HF: bare_variant(loop), HF_LOOKUP: bare_variant(loop, LOOKUP)}
+        variants: dict[str, Decode] = {TARGET_HF: loop.run, HF_LOOKUP: partial(loop.run, schedule=LOOKUP)}
         if loop.has_assistant:
-            variants[HF_ASSISTED] = bare_variant(loop, "default")
+            variants[HF_ASSISTED] = partial(loop.run, schedule="default")
         yield variants
     finally:
         await loop.stop()

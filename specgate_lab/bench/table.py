@@ -28,7 +28,7 @@ _RATES: tuple[Column, ...] = (
     ("min..max", lambda row: f"{row.rate.min:.0f}..{row.rate.max:.0f}"),
     ("× hf", lambda row: number(row.ratio_to_hf, ".2f")),
     ("× target", lambda row: number(row.ratio_to_target, ".2f")),
-    ("95 %", lambda row: interval(row.interval_to_target)),
+    ("95 %", lambda row: interval(row.ratio_to_target_95)),
 )
 _CEILING: tuple[Column, ...] = (
     ("ceiling", lambda row: number(row.ceiling_tokens_per_s, ".0f")),
@@ -64,7 +64,7 @@ def print_rows(console: Console, rows: Sequence[Row], agreement: TextAgreement |
             console.print(f"{row.name}: {told} tokens/s; the row is {row.schedule}", style="dim", markup=False)
         for line in _beside(row):
             console.print(f"{row.name}: {line}", style="dim", markup=False, soft_wrap=True)
-    print_lost(console, sum(row.num_survived for row in rows))
+    print_lost(console, sum(row.failures_survived for row in rows))
     if agreement:
         console.print(agreement_line(rows, agreement), soft_wrap=True)
 

@@ -1,21 +1,12 @@
 """The benchmark's HuggingFace baselines, seen from outside their process."""
 
-from dataclasses import dataclass
 from typing import Any, Self
 
 from orchestrator.decode.request import GenerationRequest
 from orchestrator.local.child import Child
 from orchestrator.terminal.model_options import ModelOptions
 from specgate.errors import ServiceUnavailable
-
-
-@dataclass(frozen=True, slots=True)
-class BareRun:
-    """What one request brought; ``decode_s`` leaves the prefill and the ``num_first`` first tokens out."""
-
-    token_ids: tuple[int, ...]
-    decode_s: float
-    num_first: int = 1
+from specgate_lab.experiment import Sample
 
 
 class BareLoopProcess:
@@ -73,7 +64,7 @@ class BareLoopProcess:
         self.no_assistant, self.device = ready["no_assistant"], ready["device"]
         self.has_assistant = self.has_assistant and not self.no_assistant
 
-    async def run(self, request: GenerationRequest, schedule: str | None = None) -> BareRun:
+    async def run(self, request: GenerationRequest, schedule: str | None = None) -> Sample:
         """Decode ``request.max_tokens`` tokens, past any end-of-sequence token.
 
         With a ``schedule`` of ``hf_assisted.SCHEDULES`` the assistant drafts, with ``LOOKUP`` prompt lookup does.
@@ -87,7 +78,8 @@ class BareLoopProcess:
             raise ServiceUnavailable("the bare loop has not been started")
         await self._child.send(message)
         answer = await _answer(self._child)
-        return BareRun(tuple(answer["token_ids"]), answer["decode_s"], answer["num_first"])
+        token_ids = tuple(answer["token_ids"])
+        return Sample(len(token_ids) - answer["num_first"], answer["decode_s"], token_ids)
 
     async def stop(self) -> None:
         """End the process. Safe to call twice."""

@@ -6,8 +6,6 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from specgate_lab.peers.hf_loading import load_model
-
 if TYPE_CHECKING:
     import torch
 
@@ -34,73 +32,58 @@ LOOKUP_TOKENS = 10
 """The library's documentation's own number; with n-grams of up to two tokens, its default."""
 
 
-class AssistedLoop:
-    """A target that is loaded already, and the assistant that drafts for it.
+class SpeculativeLoop:
+    """``generate`` of a loaded target with a drafter: prompt lookup, or an assistant under one of ``SCHEDULES``.
 
     ``decode_s`` runs from the first tokens that ``generate`` hands to its streamer, which are those of the whole first
-    round and had to wait for both prefills, to the last ones. So it leaves out what the rows of our own services leave
-    out, and ``num_first`` says how many tokens those were.
-
-    Raises:
-        ValueError: the library does not draft for this target with this assistant, because their vocabularies have
-            different sizes for one. Loading the assistant raises whatever the library does.
+    round and waited for both prefills, to the last ones. So it excludes what the rows of our own services exclude;
+    ``num_first`` says how many tokens those were.
     """
-
-    def __init__(self, target: Any, assistant: str, dtype: str, device: "torch.device") -> None:
-        self._device = device
-        self._target = _without_defaults(target)
-        self._assistant = load_model(assistant, dtype, device)
-        self._configs = {name: _changed(self._assistant.generation_config, SCHEDULES[name]) for name in SCHEDULES}
-        for schedule in SCHEDULES:
-            # What the library refuses, it refuses here.
-            self.run(schedule, [0], max_tokens=4)
-
-    def run(self, schedule: str, token_ids: list[int], **wanted: Any) -> dict[str, Any]:
-        """Emit tokens, past any end-of-sequence token; ``wanted`` is of ``_generate``."""
-        # The library keeps what a heuristic schedule has learnt in this very object.
-        self._assistant.generation_config = self._configs[schedule]
-        return _generate(self._target, self._device, {"assistant_model": self._assistant}, token_ids, **wanted)
-
-
-class LookupLoop:
-    """A target that is loaded already, drafted for by prompt lookup: what followed the same n-gram in its own text."""
 
     def __init__(self, target: Any, device: "torch.device") -> None:
         self._device = device
         self._target = _without_defaults(target)
+        self._assistant: Any = None
+        self._configs: dict[str, Any] = {}
 
-    def run(self, token_ids: list[int], **wanted: Any) -> dict[str, Any]:
-        """Emit tokens, past any end-of-sequence token; ``wanted`` is of ``_generate``."""
-        return _generate(self._target, self._device, {"prompt_lookup_num_tokens": LOOKUP_TOKENS}, token_ids, **wanted)
+    def assist(self, assistant: Any) -> None:
+        """Let a model draft. Raises what the library raises where the two do not go together."""
+        self._assistant = assistant
+        self._configs = {name: _changed(assistant.generation_config, SCHEDULES[name]) for name in SCHEDULES}
+        for schedule in SCHEDULES:
+            # What the library refuses, it refuses here.
+            self.run([0], max_tokens=4, schedule=schedule)
 
+    def run(
+        self,
+        token_ids: list[int],
+        max_tokens: int,
+        schedule: str,
+        temperature: float = 0.0,
+        top_k: int = 0,
+        top_p: float = 1.0,
+        seed: int = 0,
+    ) -> dict[str, Any]:
+        """Emit ``max_tokens`` tokens, past any end-of-sequence token."""
+        import torch
 
-def _generate(
-    target: Any,
-    device: "torch.device",
-    drafting: Mapping[str, Any],
-    token_ids: list[int],
-    max_tokens: int,
-    temperature: float = 0.0,
-    top_k: int = 0,
-    top_p: float = 1.0,
-    seed: int = 0,
-) -> dict[str, Any]:
-    """Emit ``max_tokens`` tokens; ``drafting`` are the arguments of ``generate`` that say who drafts."""
-    import torch
-
-    torch.manual_seed(seed % 2**63)
-    prompt = torch.tensor([token_ids], device=device)
-    arrivals = Arrivals()
-    start = time.perf_counter()
-    target.generate(
-        prompt,
-        attention_mask=torch.ones_like(prompt),
-        streamer=arrivals,
-        max_new_tokens=max_tokens,
-        **drafting,
-        **_sampling(temperature, top_k, top_p),
-    )
-    return arrivals.answer(start)
+        drafting: dict[str, Any] = {"prompt_lookup_num_tokens": LOOKUP_TOKENS}
+        if schedule != LOOKUP:
+            # The library keeps what a heuristic schedule has learnt in this very object.
+            self._assistant.generation_config = self._configs[schedule]
+            drafting = {"assistant_model": self._assistant}
+        torch.manual_seed(seed % 2**63)
+        prompt = torch.tensor([token_ids], device=self._device)
+        arrivals = Arrivals()
+        self._target.generate(
+            prompt,
+            attention_mask=torch.ones_like(prompt),
+            streamer=arrivals,
+            max_new_tokens=max_tokens,
+            **drafting,
+            **_sampling(temperature, top_k, top_p),
+        )
+        return arrivals.answer()
 
 
 class Arrivals:
@@ -119,13 +102,12 @@ class Arrivals:
     def end(self) -> None:
         """Nothing is left to do when the last tokens have come."""
 
-    def answer(self, start: float) -> dict[str, Any]:
-        """Return the answer of the baseline's process; ``start`` is when decoding was asked for."""
+    def answer(self) -> dict[str, Any]:
+        """Return the answer of the baseline's process."""
         (first_at, first), (last_at, _) = self._rounds[0], self._rounds[-1]
         return {
             "token_ids": [token_id for _, tokens in self._rounds for token_id in tokens],
             "num_first": len(first),
-            "ttft_s": first_at - start,
             "decode_s": last_at - first_at,
         }
 

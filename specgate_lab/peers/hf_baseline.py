@@ -1,10 +1,10 @@
 """HuggingFace without us, in a process of its own: what the benchmark is compared with.
 
 One JSON object a line on standard input, ``{"token_ids": [...], "max_tokens": N}`` with sampling parameters where
-they are wanted, and one answer a line, ``{"token_ids": [...], "num_first": ..., "ttft_s": ..., "decode_s": ...}``:
-``num_first`` tokens came after ``ttft_s``, the others in the ``decode_s`` that followed. The loop is the model, its KV
-cache and the choice of a token, nothing else: what a careful person writes by hand. A request with a ``schedule`` is
-for the library's own speculation: "prompt-lookup", or assisted generation with the model of ``--assistant``.
+they are wanted, and one answer a line, ``{"token_ids": [...], "num_first": ..., "decode_s": ...}``: all but the
+``num_first`` first tokens came within ``decode_s``. The loop is the model, its KV cache and the choice of a token, and
+nothing else: what a careful person writes by hand. A request with a ``schedule`` is for the library's own speculation:
+"prompt-lookup", or assisted generation with the model of ``--assistant``.
 """
 
 import argparse
@@ -15,13 +15,10 @@ import sys
 import time
 from typing import TYPE_CHECKING, Any
 
-from specgate_lab.peers.hf_assisted import LOOKUP, LookupLoop
-from specgate_lab.peers.hf_loading import load_model, pick_device
+from specgate_lab.peers.hf_assisted import SpeculativeLoop
 
 if TYPE_CHECKING:
     import torch
-
-    from specgate_lab.peers.hf_assisted import AssistedLoop
 
 
 def main() -> None:
@@ -34,26 +31,22 @@ def main() -> None:
         # Threads inherit the affinity of the one that makes them, so this comes before torch.
         os.sched_setaffinity(0, {arguments.cpu})
     loop = BareLoop(arguments.model, arguments.dtype, arguments.device, arguments.threads)
-    assisted, problem = _assisted(loop, arguments) if arguments.assistant else (None, "")
+    speculative = SpeculativeLoop(loop.model, loop.device)
+    problem = _assist(speculative, loop, arguments) if arguments.assistant else ""
     _answer({"event": "ready", "device": str(loop.device), "no_assistant": problem})
-    lookup = LookupLoop(loop.model, loop.device)
     for line in sys.stdin:
         request = json.loads(line)
-        if request.get("schedule") == LOOKUP:
-            _answer(lookup.run(**{name: value for name, value in request.items() if name != "schedule"}))
-        else:
-            _answer(assisted.run(**request) if assisted and "schedule" in request else loop.run(**request))
+        _answer(speculative.run(**request) if "schedule" in request else loop.run(**request))
 
 
-def _assisted(loop: "BareLoop", arguments: argparse.Namespace) -> "tuple[AssistedLoop | None, str]":
-    """Return the assisted loop, or None and why there is none."""
-    from specgate_lab.peers.hf_assisted import AssistedLoop
-
+def _assist(speculative: SpeculativeLoop, loop: "BareLoop", arguments: argparse.Namespace) -> str:
+    """Let the assistant draft; return why it cannot, nothing where it can."""
     try:
-        return AssistedLoop(loop.model, arguments.assistant, arguments.dtype, loop.device), ""
+        speculative.assist(load_model(arguments.assistant, arguments.dtype, loop.device))
     # Which targets and assistants go together only the library knows, and it has no class for what it refuses.
     except Exception as error:
-        return None, f"{type(error).__name__}: {error}"
+        return f"{type(error).__name__}: {error}"
+    return ""
 
 
 def _parse_arguments() -> argparse.Namespace:
@@ -92,22 +85,21 @@ class BareLoop:
         top_p: float = 1.0,
         seed: int = 0,
     ) -> dict[str, Any]:
-        """Emit ``max_tokens`` tokens, past any end-of-sequence token; the first one's time is ``ttft_s``."""
+        """Emit ``max_tokens`` tokens, past any end-of-sequence token."""
         import torch
 
         generator = torch.Generator(self.device).manual_seed(seed % 2**63)
         chosen: list[int] = []
         with torch.inference_mode():
-            start = time.perf_counter()
             cache, step = None, token_ids
-            first_at = start
+            first_at = time.perf_counter()
             while len(chosen) < max_tokens:
                 logits, cache = self._forward(step, cache)
                 step = [_choose(logits, temperature, top_k, top_p, generator)]
                 chosen += step
                 first_at = first_at if len(chosen) > 1 else time.perf_counter()
             end = time.perf_counter()
-        return {"token_ids": chosen, "num_first": 1, "ttft_s": first_at - start, "decode_s": end - first_at}
+        return {"token_ids": chosen, "num_first": 1, "decode_s": end - first_at}
 
     def _forward(self, token_ids: list[int], cache: Any) -> tuple["torch.Tensor", Any]:
         import torch
@@ -115,6 +107,33 @@ class BareLoop:
         step = torch.tensor([token_ids], device=self.device)
         out = self.model(input_ids=step, past_key_values=cache, use_cache=True, **self._keep_last)
         return out.logits[0, -1], out.past_key_values
+
+
+def pick_device(device: str) -> "torch.device":
+    """Return the device that ``device`` names; "auto" is a GPU where there is one."""
+    import torch
+
+    if device == "auto":
+        device = "cuda" if torch.cuda.is_available() else "cpu"
+    return torch.device(device)
+
+
+def load_model(model: str, dtype: str, device: "torch.device") -> Any:
+    """Return the causal language model in the folder or hub id ``model``, ready to decode. No code of its own runs.
+
+    ``dtype`` is what the services take, so "auto" too means what it means there.
+    """
+    import torch
+    from transformers import AutoModelForCausalLM
+    from transformers.utils import logging
+
+    from specgate.types import dtype_on
+
+    logging.disable_progress_bar()
+    loaded: Any = AutoModelForCausalLM.from_pretrained(
+        model, dtype=getattr(torch, dtype_on(dtype, device.type)), use_safetensors=True, trust_remote_code=False
+    )
+    return loaded.to(device).eval()
 
 
 def _choose(logits: "torch.Tensor", temperature: float, top_k: int, top_p: float, generator: "torch.Generator") -> int:

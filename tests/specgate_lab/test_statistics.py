@@ -2,6 +2,7 @@
 
 import random
 from collections.abc import Callable
+from dataclasses import astuple
 
 import numpy as np
 import pytest
@@ -29,7 +30,9 @@ def test_percentiles_are_numpys_of_what_is_there(count: int) -> None:
     values = sorted(np.random.default_rng(count).exponential(size=count).tolist())
     for share in (0.0, 0.5, 0.9, 0.99, 1.0):
         assert percentile(values, share) == pytest.approx(np.percentile(values, share * 100))
-    assert Percentiles.of([3.0, None, 1.0, 2.0]) == pytest.approx((2.0, 2.8, 2.98, 3.0))
+    found = Percentiles.of([3.0, None, 1.0, 2.0])
+    assert found is not None
+    assert astuple(found) == pytest.approx((2000, 2800, 2980, 3000))
     assert Percentiles.of([None]) is None
 
 
@@ -48,11 +51,6 @@ def test_noise_that_both_variants_share_leaves_the_ratio_sure_and_the_same_seed_
     assert (round(low, 9), round(high, 9)) == (2, 2)
     own = measured(lambda *_: rng.uniform(50, 150))
     assert ratio_interval(own, base) == ratio_interval(own, base) != ratio_interval(own, base, seed=1)
-
-
-def test_cases_that_differ_widen_it() -> None:
-    low, high = interval_of(measured(lambda case, _: 100.0 + 20 * case), measured(lambda *_: 100.0))
-    assert 1.2 < low < 1.6 < high < 2.2
 
 
 def test_it_covers_the_truth_about_as_often_as_it_says() -> None:

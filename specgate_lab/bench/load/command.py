@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any
 
 from rich.console import Console
@@ -16,9 +16,8 @@ from specgate.errors import InvalidArgument
 from specgate_lab.bench.load.levels import Speculation, measure_levels
 from specgate_lab.bench.load.neighbour import NEWCOMER_TOKENS, NeighbourRow, measure_neighbours, newcomer_of
 from specgate_lab.bench.load.options import LoadOptions
-from specgate_lab.bench.load.plots import draw
 from specgate_lab.bench.load.rows import LoadRow, load_rows
-from specgate_lab.bench.load.table import print_load, print_neighbours
+from specgate_lab.bench.load.table import draw, print_load, print_neighbours
 from specgate_lab.report import counting_bar
 from specgate_lab.workload import full_length, request_object
 
@@ -39,7 +38,7 @@ def run_load(
         "request": request_object(request),
         "models": served,
         "rows": [row.to_object() for row in rows],
-        "long_prompt": [row.to_object() for row in neighbours],
+        "long_prompt": [asdict(row) for row in neighbours],
     }
 
 

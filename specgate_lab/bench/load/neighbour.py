@@ -5,7 +5,6 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from statistics import median
-from typing import Any
 
 from orchestrator.decode.request import Delta, GenerationRequest
 from specgate_lab.arrivals import all_of
@@ -53,33 +52,18 @@ class Beside:
 
 @dataclass(frozen=True, slots=True)
 class NeighbourRow:
-    """One mode: medians over repeats, and the worst of them, in seconds."""
+    """One mode, with the names of the results file: medians over repeats, and the worst of them."""
 
-    mode: Speculation
-    num_sessions: int
+    speculation: Speculation
+    sessions: int
     prompt_tokens: int
-    quiet_s: float
-    quiet_worst_s: float
-    beside_s: float
-    beside_worst_s: float
-    newcomer_ttft_s: float
-    num_still_streaming: int
-    num_survived: int
-
-    def to_object(self) -> dict[str, Any]:
-        """Return the row as ``--json`` writes it; times in milliseconds."""
-        return {
-            "speculation": str(self.mode),
-            "sessions": self.num_sessions,
-            "prompt_tokens": self.prompt_tokens,
-            "longest_gap_without_ms": self.quiet_s * 1e3,
-            "longest_gap_without_worst_ms": self.quiet_worst_s * 1e3,
-            "longest_gap_with_ms": self.beside_s * 1e3,
-            "longest_gap_with_worst_ms": self.beside_worst_s * 1e3,
-            "long_prompt_ttft_ms": self.newcomer_ttft_s * 1e3,
-            "still_streaming": self.num_still_streaming,
-            "failures_survived": self.num_survived,
-        }
+    longest_gap_without_ms: float
+    longest_gap_without_worst_ms: float
+    longest_gap_with_ms: float
+    longest_gap_with_worst_ms: float
+    long_prompt_ttft_ms: float
+    still_streaming: int
+    failures_survived: int
 
 
 def newcomer_of(requests: Sequence[GenerationRequest], prompt_tokens: int) -> GenerationRequest:
@@ -149,17 +133,16 @@ async def stream_beside(
 
 
 def _row(mode: Speculation, quiet: Sequence[Beside], beside: Sequence[Beside], prompt_tokens: int) -> NeighbourRow:
-    without = [run.longest_gap_s for run in quiet]
-    with_it = [run.longest_gap_s for run in beside]
+    without, with_it = ([run.longest_gap_s * 1e3 for run in runs] for runs in (quiet, beside))
     return NeighbourRow(
-        mode=mode,
-        num_sessions=len(beside[0].sessions),
+        speculation=mode,
+        sessions=len(beside[0].sessions),
         prompt_tokens=prompt_tokens,
-        quiet_s=median(without),
-        quiet_worst_s=max(without),
-        beside_s=median(with_it),
-        beside_worst_s=max(with_it),
-        newcomer_ttft_s=median(run.newcomer.ttft_s or 0.0 for run in beside if run.newcomer),
-        num_still_streaming=min(run.num_still_streaming for run in beside),
-        num_survived=sum(run.num_survived for run in (*quiet, *beside)),
+        longest_gap_without_ms=median(without),
+        longest_gap_without_worst_ms=max(without),
+        longest_gap_with_ms=median(with_it),
+        longest_gap_with_worst_ms=max(with_it),
+        long_prompt_ttft_ms=median((run.newcomer.ttft_s or 0.0) * 1e3 for run in beside if run.newcomer),
+        still_streaming=min(run.num_still_streaming for run in beside),
+        failures_survived=sum(run.num_survived for run in (*quiet, *beside)),
     )

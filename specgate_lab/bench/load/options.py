@@ -1,6 +1,7 @@
-"""How much load, and what is made of it: the flags of ``bench`` that measure many requests at a time."""
+"""The flags of ``bench`` that measure many requests at a time."""
 
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -19,7 +20,7 @@ MAX_PROMPT_TOKENS = 1 << 20
 DEFAULT_STREAMS = 8
 OPEN_LOOP_SESSIONS = 64
 """What services of our own hold at a rate; what arrives beyond it is refused and counted."""
-_LOAD = "Load"
+_flag = partial(typer.Option, rich_help_panel="Load")
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,45 +33,39 @@ class LoadOptions:
 
     concurrency: Annotated[
         str | None,
-        typer.Option(
-            metavar="N,N,...",
-            help="Measure load: N clients; each sends its next request when it has its answer.",
-            rich_help_panel=_LOAD,
-        ),
+        _flag(metavar="N,N,...", help="Measure load: N clients; each sends its next request when it has its answer."),
     ] = None
     rate: Annotated[
-        str | None,
-        typer.Option(
-            metavar="R,R,...", help="Measure load: R requests per second, with Poisson arrivals.", rich_help_panel=_LOAD
-        ),
+        str | None, _flag(metavar="R,R,...", help="Measure load: R requests per second, with Poisson arrivals.")
     ] = None
     requests: Annotated[
         int | None,
-        typer.Option(
+        _flag(
             metavar="N",
             help="Requests per measurement.",
             show_default="3 a client, at least 8; 10 s at a rate, at least 32",
-            rich_help_panel=_LOAD,
         ),
     ] = None
     long_prompt: Annotated[
         int | None,
-        typer.Option(
+        _flag(
             metavar="TOKENS",
             help="Measure the delay of streaming sessions when a prompt of so many tokens arrives. The number of "
             f"sessions is the largest --concurrency, {DEFAULT_STREAMS} without it.",
-            rich_help_panel=_LOAD,
         ),
     ] = None
-    plots: Annotated[
-        Path | None,
-        typer.Option(metavar="FOLDER", help="Plot the tables as PNG; needs the extra 'bench'.", rich_help_panel=_LOAD),
-    ] = None
+    plots: Annotated[Path | None, _flag(metavar="FOLDER", help="Plot the tables as PNG; needs the extra 'bench'.")] = (
+        None
+    )
 
     def __post_init__(self) -> None:
         levels = self.levels
-        check_range("requests", 1 if self.requests is None else self.requests, 1, MAX_REQUESTS)
-        check_range("long_prompt", 1 if self.long_prompt is None else self.long_prompt, 1, MAX_PROMPT_TOKENS)
+        for flag, value, most in (
+            ("requests", self.requests, MAX_REQUESTS),
+            ("long_prompt", self.long_prompt, MAX_PROMPT_TOKENS),
+        ):
+            if value is not None:
+                check_range(flag, value, 1, most)
         if self.requests is not None and not levels:
             raise InvalidArgument("requests", "is for --concurrency and --rate; neither is given")
         if self.plots is not None and self.long_prompt is not None and not levels:
@@ -83,28 +78,24 @@ class LoadOptions:
     @property
     def levels(self) -> tuple[Level, ...]:
         """All levels, as they were given, the closed loops first."""
-        clients = numbers_of("concurrency", self.concurrency, int, 1, MAX_CONCURRENCY)
         rates = numbers_of("rate", self.rate, float, MIN_RATE, MAX_RATE)
-        return (
-            *(Level(Sweep.CONCURRENCY, value) for value in clients),
-            *(Level(Sweep.RATE, value) for value in rates),
-        )
+        closed = (Level(Sweep.CONCURRENCY, value) for value in self._clients)
+        return (*closed, *(Level(Sweep.RATE, value) for value in rates))
 
     @property
     def num_streams(self) -> int:
         """Sessions that stream while the long prompt arrives."""
-        return int(max((one.value for one in self._closed_loops), default=DEFAULT_STREAMS))
+        return int(max(self._clients, default=DEFAULT_STREAMS))
 
     @property
     def num_sessions(self) -> int:
         """What services of our own must hold at a time; what is freed may be taken again before it is free."""
-        clients = max((int(one.value) for one in self._closed_loops), default=0)
         streams = self.num_streams + 1 if self.long_prompt is not None else 0
-        return 2 * max(clients, streams, OPEN_LOOP_SESSIONS // 2 if self.rate else 0)
+        return 2 * max(int(max(self._clients, default=0)), streams, OPEN_LOOP_SESSIONS // 2 if self.rate else 0)
 
     @property
-    def _closed_loops(self) -> list[Level]:
-        return [one for one in self.levels if one.sweep is Sweep.CONCURRENCY]
+    def _clients(self) -> tuple[float, ...]:
+        return numbers_of("concurrency", self.concurrency, int, 1, MAX_CONCURRENCY)
 
     def prepare(self) -> None:
         """Make the folder of the plots. Raises InvalidArgument where that cannot be, or matplotlib is missing."""

@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from statistics import fmean, median
 from typing import Any
 
@@ -14,50 +14,37 @@ from specgate_lab.statistics import Percentiles, Rate, acceptance_rate, quotient
 
 @dataclass(frozen=True, slots=True)
 class LoadRow:
-    """One level in one mode. ``rate`` is of all requests together, one a repeat; times are pooled over repeats.
+    """One level in one mode, with the names of the results file.
 
-    ``batch_width`` is the mean, over forwards of the target that decided something, of the sessions that shared one.
-    Requests that broke off count in ``num_failed`` and in nothing else. ``num_survived`` services were lost and
-    replaced during requests, which the times of those requests show.
+    ``rate`` is of all requests together, one a repeat; times are pooled over repeats. ``batch_width`` is the mean, over
+    forwards of the target that decided something, of the sessions that shared one. Requests that broke off count in
+    ``failed`` and in nothing else. ``failures_survived`` services were lost and replaced during requests, which the
+    times of those requests show.
     """
 
     level: Level
-    mode: Speculation
-    num_requests: int
-    num_failed: int
-    num_survived: int
+    speculation: Speculation
+    requests: int
+    failed: int
+    failures_survived: int
     mean_prompt_tokens: float
     rate: Rate
     request_tokens_per_s: float | None
-    ttft_s: Percentiles | None
-    tpot_s: Percentiles | None
-    itl_s: Percentiles | None
-    e2e_s: Percentiles | None
+    ttft_ms: Percentiles | None
+    tpot_ms: Percentiles | None
+    itl_ms: Percentiles | None
+    e2e_ms: Percentiles | None
     acceptance_rate: float | None
     tokens_per_forward: float | None
     batch_width: float | None
     ratio_to_off: float | None = None
-    ratio_to_one: float | None = None
+    ratio_to_concurrency_1: float | None = None
 
     def to_object(self) -> dict[str, Any]:
-        """Return the row as ``--json`` writes it; times in milliseconds."""
-        times = {"ttft_ms": self.ttft_s, "tpot_ms": self.tpot_s, "itl_ms": self.itl_s, "e2e_ms": self.e2e_s}
-        return {
-            str(self.level.sweep): self.level.value,
-            "speculation": str(self.mode),
-            "requests": self.num_requests,
-            "failed": self.num_failed,
-            "failures_survived": self.num_survived,
-            "mean_prompt_tokens": self.mean_prompt_tokens,
-            **self.rate.to_object(),
-            "request_tokens_per_s": self.request_tokens_per_s,
-            **{name: value.to_object() if value else None for name, value in times.items()},
-            "acceptance_rate": self.acceptance_rate,
-            "tokens_per_forward": self.tokens_per_forward,
-            "batch_width": self.batch_width,
-            "ratio_to_off": self.ratio_to_off,
-            "ratio_to_concurrency_1": self.ratio_to_one,
-        }
+        """Return the row as ``--json`` writes it."""
+        told = asdict(self)
+        del told["level"], told["rate"]
+        return {str(self.level.sweep): self.level.value, **told, **self.rate.to_object()}
 
 
 def load_rows(levels: Sequence[Level], samples: Samples) -> list[LoadRow]:
@@ -70,16 +57,12 @@ def load_rows(levels: Sequence[Level], samples: Samples) -> list[LoadRow]:
     }
     medians = {cell: Rate.of(own).median for cell, own in cells.items()}
     one = Level(Sweep.CONCURRENCY, 1)
-    return [
-        _row(
-            level,
-            mode,
-            own,
-            ratio_to_off=quotient(medians[level, mode], medians.get((level, Speculation.OFF))),
-            ratio_to_one=quotient(medians[level, mode], medians.get((one, mode))) if level.sweep is one.sweep else None,
-        )
-        for (level, mode), own in cells.items()
-    ]
+    rows = []
+    for (level, mode), own in cells.items():
+        rate, base = medians[level, mode], medians.get((one, mode)) if level.sweep is one.sweep else None
+        to_off = quotient(rate, medians.get((level, Speculation.OFF)))
+        rows.append(_row(level, mode, own, ratio_to_off=to_off, ratio_to_concurrency_1=quotient(rate, base)))
+    return rows
 
 
 def _row(level: Level, mode: Speculation, samples: Sequence[Sample], **ratios: float | None) -> LoadRow:
@@ -89,17 +72,17 @@ def _row(level: Level, mode: Speculation, samples: Sequence[Sample], **ratios: f
     rates = [rate for one in done if (rate := one.tokens_per_s) is not None]
     return LoadRow(
         level=level,
-        mode=mode,
-        num_requests=len(requests),
-        num_failed=len(requests) - len(done),
-        num_survived=sum(one.failures_survived for one in stats),
+        speculation=mode,
+        requests=len(requests),
+        failed=len(requests) - len(done),
+        failures_survived=sum(one.failures_survived for one in stats),
         mean_prompt_tokens=fmean(one.prompt_tokens for one in stats),
         rate=Rate.of(samples),
         request_tokens_per_s=median(rates) if rates else None,
-        ttft_s=Percentiles.of(one.ttft_s for one in done),
-        tpot_s=Percentiles.of(one.tpot_s for one in done),
-        itl_s=Percentiles.of(gap for one in done for gap in one.gaps_s),
-        e2e_s=Percentiles.of(one.e2e_s for one in done),
+        ttft_ms=Percentiles.of(one.ttft_s for one in done),
+        tpot_ms=Percentiles.of(one.tpot_s for one in done),
+        itl_ms=Percentiles.of(gap for one in done for gap in one.gaps_s),
+        e2e_ms=Percentiles.of(one.e2e_s for one in done),
         acceptance_rate=acceptance_rate(stats),
         tokens_per_forward=tokens_per_forward(stats),
         batch_width=mean_batch_width(stats),

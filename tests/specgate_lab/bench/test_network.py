@@ -1,9 +1,6 @@
-"""The network table: rows by delay, and the flag."""
+"""The network table: rows by delay."""
 
-import pytest
-
-from specgate.errors import InvalidArgument
-from specgate_lab.bench.network import NetworkOptions, network_rows
+from specgate_lab.bench.network import network_rows
 from specgate_lab.experiment import Sample
 
 
@@ -17,17 +14,3 @@ def test_rows_are_compared_with_the_target_as_delayed_and_with_themselves_near_b
     assert told == [(0, "target", 1, 1), (0, "spec", 1.8, 1), (20, "target", 1, 0.9), (20, "spec", 0.5, 0.25)]
     last = rows[-1].to_object()
     assert (last["added_delay_ms"], last["name"], last["tokens_per_s"]) == (20, "spec", 45)
-
-
-def test_delays_are_numbers_of_milliseconds() -> None:
-    assert NetworkOptions("0,0.5,20").delays_ms == (0, 0.5, 20)
-    assert NetworkOptions("0").is_wanted
-    assert not NetworkOptions().is_wanted
-
-
-@pytest.mark.parametrize(
-    ("given", "problem"), [("1,x", "is no list"), ("-1", "is outside"), ("1,1", "twice"), ("nan", "is outside")]
-)
-def test_what_is_no_delay_is_refused(given: str, problem: str) -> None:
-    with pytest.raises(InvalidArgument, match=f"added_delay_ms: .*{problem}"):
-        NetworkOptions(given)

@@ -137,7 +137,7 @@ def test_what_must_agree_depends_on_the_requests(
 @pytest.mark.parametrize("width", [80, 100, 160])
 def test_the_table_shows_every_number_at_any_width_and_what_was_lost(width: int, rows: dict[str, Row]) -> None:
     stream = io.StringIO()
-    longest = replace(rows["target-hf"], name=max(ROW_NAMES, key=len), schedule="default", num_survived=2)
+    longest = replace(rows["target-hf"], name=max(ROW_NAMES, key=len), schedule="default", failures_survived=2)
     print_rows(Console(file=stream, width=width), [longest, *rows.values()], TextAgreement(("target", "spec"), 8, 8))
     shown = stream.getvalue()
     assert all(words in shown for words in ("85.0", "2.12", "75%", "█", "8 of 8 prompts", "lost"))

@@ -14,18 +14,9 @@ from tests.support.orchestrating import Cli
 from tests.support.services import PAIR
 
 
-@pytest.mark.parametrize(
-    ("flags", "field", "problem"),
-    [
-        ({"sources": "model,copy"}, "sources", "'copy' is not one of model, layer-skip, suffix, suffix+model"),
-        ({"sources": "layer-skip"}, "source_skip", "is needed for the source layer-skip"),
-        ({"sources": "suffix", "sets": "code,prose"}, "sets", "'prose' is not one of code, chat, copy"),
-    ],
-)
-def test_what_is_unknown_is_named(flags: dict[str, str], field: str, problem: str) -> None:
-    with pytest.raises(InvalidArgument) as refused:
-        SourceOptions(**flags)
-    assert (refused.value.field, refused.value.problem) == (field, problem)
+def test_layer_skip_needs_its_blocks() -> None:
+    with pytest.raises(InvalidArgument, match="source_skip: is needed"):
+        SourceOptions("layer-skip")
 
 
 def test_a_model_that_was_never_taught_to_answer_gets_a_copy_that_is_begun() -> None:

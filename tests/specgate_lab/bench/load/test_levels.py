@@ -40,7 +40,7 @@ async def test_refused_requests_are_counted_and_leave_the_numbers_alone() -> Non
     warm_up, refused = [FakeVerifier] * 2, [full] * 3
     start = FakeStart(verifiers=(*warm_up, FakeVerifier, *refused, FakeVerifier))
     off, on = load_rows([ONE], await measure_levels(start, [a_request()], (ONE,), 1, 2))
-    assert (off.num_requests, off.num_failed, on.num_failed) == (2, 1, 0)
+    assert (off.requests, off.failed, on.failed) == (2, 1, 0)
     assert off.rate.median > 0
 
 

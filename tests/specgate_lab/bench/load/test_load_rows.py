@@ -10,6 +10,7 @@ from orchestrator.decode.request import GenerationStats
 from specgate.errors import TooManySessions
 from specgate_lab.bench.load.levels import Level, Speculation, Sweep, load_sample
 from specgate_lab.bench.load.rows import LoadRow, load_rows, mean_batch_width
+from specgate_lab.statistics import Percentiles
 from tests.specgate_lab.support import a_timeline
 
 ONE, EIGHT = Level(Sweep.CONCURRENCY, 1), Level(Sweep.CONCURRENCY, 8)
@@ -48,7 +49,7 @@ def rows() -> dict[tuple[Level, Speculation], LoadRow]:
         str(mode): [replace(load_sample(one), case=case, repeat=at) for at, (case, one) in enumerate(own)]
         for mode, own in runs.items()
     }
-    return {(row.level, row.mode): row for row in load_rows((ONE, EIGHT, RATE), samples)}
+    return {(row.level, row.speculation): row for row in load_rows((ONE, EIGHT, RATE), samples)}
 
 
 def test_rates_are_medians_of_repeats_over_the_busy_span_and_times_are_pooled(rows) -> None:
@@ -56,9 +57,9 @@ def test_rates_are_medians_of_repeats_over_the_busy_span_and_times_are_pooled(ro
     assert off.rate == (3.0, 2.0, 4.0)
     # 4 tokens in 2 s, 4 in 3 s, 8 in 2 s.
     assert off.request_tokens_per_s == 2.0
-    assert off.ttft_s == (1.0, 1.0, 1.0, 1.0)
-    assert (off.itl_s.p50, off.itl_s.max) == (1.0, 2.0)
-    assert off.tpot_s.p50 == pytest.approx(1 / 3)
+    assert off.ttft_ms == Percentiles(1000, 1000, 1000, 1000)
+    assert (off.itl_ms.p50, off.itl_ms.max) == (1000, 2000)
+    assert off.tpot_ms.p50 == pytest.approx(1000 / 3)
     assert json.loads(json.dumps(off.to_object()))["e2e_ms"] == {"p50": 2000, "p90": 2800, "p99": 2980, "max": 3000}
 
 
@@ -66,10 +67,13 @@ def test_what_speculation_did_and_what_failed(rows) -> None:
     off, on, eight = rows[ONE, Speculation.OFF], rows[ONE, Speculation.ON], rows[EIGHT, Speculation.OFF]
     assert (off.acceptance_rate, off.tokens_per_forward) == (None, 16 / 6)
     assert (on.acceptance_rate, on.tokens_per_forward) == (0.9, 4.0)
-    assert (on.num_requests, on.num_failed, on.num_survived) == (2, 1, 1)
+    assert (on.requests, on.failed, on.failures_survived) == (2, 1, 1)
     assert (on.mean_prompt_tokens, on.batch_width) == (10.0, 2.0)
     assert (on.rate.median, on.ratio_to_off, eight.ratio_to_off) == (6.0, 2.0, 1.0)
-    assert (eight.ratio_to_one, rows[RATE, Speculation.OFF].ratio_to_one) == (pytest.approx(4 / 3), None)
+    assert (eight.ratio_to_concurrency_1, rows[RATE, Speculation.OFF].ratio_to_concurrency_1) == (
+        pytest.approx(4 / 3),
+        None,
+    )
 
 
 def test_the_batch_width_is_a_mean_over_forwards_not_over_verdicts() -> None:

@@ -47,11 +47,11 @@ async def test_a_row_a_mode_with_a_newcomer_of_the_length_asked_for() -> None:
     assert newcomer.prompt_token_ids == (1, 2, 3, 4, 5, 1, 2, 3, 4, 5, 1, 2)
     assert newcomer.max_tokens == NEWCOMER_TOKENS
     rows = await measure_neighbours(FakeStart(), sessions, newcomer, 2)
-    assert [row.mode for row in rows] == [Speculation.OFF, Speculation.ON]
+    assert [row.speculation for row in rows] == [Speculation.OFF, Speculation.ON]
     for row in rows:
-        assert (row.num_sessions, row.prompt_tokens, row.num_survived) == (2, 12, 0)
-        assert 0 < row.quiet_s <= row.quiet_worst_s
-        assert 0 < row.beside_s <= row.beside_worst_s
+        assert (row.sessions, row.prompt_tokens, row.failures_survived) == (2, 12, 0)
+        assert 0 < row.longest_gap_without_ms <= row.longest_gap_without_worst_ms
+        assert 0 < row.longest_gap_with_ms <= row.longest_gap_with_worst_ms
 
 
 async def test_a_session_that_breaks_off_is_an_error_and_nobody_waits_for_it() -> None:

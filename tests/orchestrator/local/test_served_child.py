@@ -1,4 +1,4 @@
-"""The serving part of the demo, as far as it goes without Ray. With Ray it is shown by `make demo` itself."""
+"""`orchestrator serve` as a child process, as far as it goes without Ray."""
 
 import pytest
 

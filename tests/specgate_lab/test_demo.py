@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import pytest
 from rich.console import Console
 
-from specgate_lab.demo.demo_page import show_page
+from specgate_lab.demo import show_page
 
 ENDPOINT = "127.0.0.1:8123"
 URL = f"http://{ENDPOINT}/"

@@ -1,4 +1,4 @@
-"""The bench's clients of both doors against the real doors, over the fake model."""
+"""The clients of both APIs against the real APIs, over the fake model."""
 
 import asyncio
 from collections.abc import AsyncIterator
