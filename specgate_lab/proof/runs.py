@@ -102,12 +102,7 @@ class Prover:
         if not hf or model is None or self._models.verifier:
             why = "--no-hf was given" if not hf else "the target's files are the named verifier's own"
             return Check(ALONE, CheckResult.SKIPPED, f"not compared with transformers: {why}")
-        loop = BareLoopProcess(
-            model,
-            dtype=self._models.service.value("dtype"),
-            device=self._models.service.value("device"),
-            threads=self._models.service.value("threads"),
-        )
+        loop = BareLoopProcess.like_services(self._models, model)
         try:
             await loop.start()
             texts = [TextRecord((await loop.run(request)).token_ids) for request in requests]
