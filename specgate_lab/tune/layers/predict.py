@@ -57,16 +57,10 @@ class Prediction(NamedTuple):
 
 
 class Judged(NamedTuple):
-    """A set of blocks and the predictions of it, with run-ahead and without; ``run_ahead`` says which one counts."""
+    """A set of blocks, and the prediction of it."""
 
     skip: BlockSet
-    ahead: Prediction
-    on_demand: Prediction
-    run_ahead: bool
-
-    @property
-    def prediction(self) -> Prediction:
-        return self.ahead if self.run_ahead else self.on_demand
+    prediction: Prediction
 
     @property
     def ratio(self) -> float:
@@ -74,12 +68,7 @@ class Judged(NamedTuple):
 
     def to_object(self) -> dict[str, Any]:
         """Return all of it as JSON has it."""
-        return {
-            **self.skip.to_object(),
-            "agreement": self.prediction.agreement,
-            "with_run_ahead": self.ahead._asdict(),
-            "without": self.on_demand._asdict(),
-        }
+        return {**self.skip.to_object(), "predicted": self.prediction._asdict()}
 
 
 def agreement(texts: Sequence[Ranks]) -> float:

@@ -66,8 +66,8 @@ class SearchReport:
         found = f"The best of {len(self.tried)} sets leaves out {count}: {judged.skip}."
         predicted_and_run = (
             f"Its choice is the target's at {predicted.agreement:.0%} of the positions. Predicted, with γ "
-            f"{predicted.gamma}: {judged.ahead.ratio:.2f} × the target alone with run-ahead, "
-            f"{judged.on_demand.ratio:.2f} without. Run: {best.fixed}, and {best.auto} under auto."
+            f"{predicted.gamma}: {predicted.ratio:.2f} × the target alone. Run: {best.fixed}, and {best.auto} under "
+            "auto."
         )
         return [self._advice(), found, predicted_and_run, self._against_random(), *self._warnings()]
 

@@ -75,7 +75,7 @@ class Search:
             blocks,
             times,
             self.study.known["harm"],
-            self.study.judged(blocks, run_ahead=self.run_ahead),
+            self.study.judged(blocks),
             random,
             sorted((one.finalist for one in confirmed[:-1]), key=lambda one: -one.best.ratio),
             confirmed[-1].finalist,

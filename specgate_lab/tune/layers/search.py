@@ -26,7 +26,7 @@ class LayerSearch:
 
     Args:
         num_texts: that were recorded; one half of them measures each block alone.
-        run_ahead: which of the two predictions counts.
+        run_ahead: whether the drafter runs ahead.
     """
 
     def __init__(
@@ -51,7 +51,7 @@ class LayerSearch:
         self, study: LayerStudy, first: Sequence[Sequence[str]], num_sets: int, on_trial: OnTrial
     ) -> list[Judged]:
         """Try sets, those of ``first`` before others, until the study knows ``num_sets``; return the best one first."""
-        known = {one.skip: one for one in study.judged(self._blocks, run_ahead=self._run_ahead)}
+        known = {one.skip: one for one in study.judged(self._blocks)}
         sampler = study.sampler(self._blocks, first)
         on_trial(len(known), _best(known))
         while len(known) < num_sets and study.num_done < num_sets * MOST_REPEATED:
@@ -68,8 +68,7 @@ class LayerSearch:
     async def _judge(self, skip: BlockSet) -> Judged:
         ranks = await self._scorer.ranks(skip, self._num_texts)
         draft_us = self._times.draft_us(skip, self._blocks.num_layers)
-        ahead, on_demand = (predict(ranks, draft_us, self._times, run_ahead=one) for one in (True, False))
-        return Judged(skip, ahead, on_demand, self._run_ahead)
+        return Judged(skip, predict(ranks, draft_us, self._times, run_ahead=self._run_ahead))
 
     async def random_sets(self, like: BlockSet, count: int, seed: int) -> list[Judged]:
         """Return ``count`` random sets of as many blocks, the best one first."""

@@ -48,13 +48,13 @@ class LayerStudy:
     def num_done(self) -> int:
         return len(self._trials)
 
-    def judged(self, blocks: Blocks, *, run_ahead: bool) -> list[Judged]:
+    def judged(self, blocks: Blocks) -> list[Judged]:
         """Return all sets that can draft, each once, in the order in which they were tried."""
         found: dict[BlockSet, Judged] = {}
         for trial in self._trials:
-            if trial["judged"] is not None:
-                skip, (ahead, on_demand) = blocks.set_of(trial["left_out"]), trial["judged"]
-                found.setdefault(skip, Judged(skip, Prediction(*ahead), Prediction(*on_demand), run_ahead))
+            if trial["prediction"] is not None:
+                skip = blocks.set_of(trial["left_out"])
+                found.setdefault(skip, Judged(skip, Prediction(*trial["prediction"])))
         return list(found.values())
 
     def sampler(self, blocks: Blocks, first: Sequence[Sequence[str]]) -> "LayerSampler":
@@ -63,9 +63,7 @@ class LayerStudy:
 
     def add(self, names: Sequence[str], judged: Judged | None) -> None:
         """Keep a trial; None is a set that cannot draft, and brings nothing."""
-        predictions = None if judged is None else (judged.ahead, judged.on_demand)
-        value = 0.0 if judged is None else judged.ratio
-        self._trials.append({"left_out": names, "judged": predictions, "value": value})
+        self._trials.append({"left_out": names, "prediction": judged and judged.prediction})
         self._save()
 
 
@@ -88,7 +86,7 @@ class LayerSampler:
         choice: optuna.distributions.BaseDistribution = optuna.distributions.CategoricalDistribution([False, True])
         distributions = dict.fromkeys(self._names, choice)
         for trial in done:
-            params, value = self._choices(trial["left_out"]), trial["value"]
+            params, value = self._choices(trial["left_out"]), _value(trial["prediction"])
             self._study.add_trial(optuna.create_trial(params=params, distributions=distributions, value=value))
         for names in first:
             self._study.enqueue_trial(self._choices(names), skip_if_exists=True)
@@ -103,7 +101,12 @@ class LayerSampler:
 
     def tell(self, trial: "optuna.Trial", judged: Judged | None) -> None:
         """Learn from a trial; None is a set that cannot draft."""
-        self._study.tell(trial, 0.0 if judged is None else judged.ratio)
+        self._study.tell(trial, _value(judged and judged.prediction))
+
+
+def _value(prediction: Sequence[float] | None) -> float:
+    """Return what the sampler maximises; a set that cannot draft brings nothing."""
+    return 0.0 if prediction is None else Prediction(*prediction).ratio
 
 
 @contextmanager

@@ -51,7 +51,7 @@ async def test_a_killed_search_resumes_where_it_was(tmp_path: Path, dies_after: 
             await search(killed).run(study, FIRST, 20, lambda *_: None)
     with open_study(path, SUBJECT, 0) as again:
         assert MeasuredTimes.of_object(again.known["times"]) == TIMES
-        assert [one.skip for one in again.judged(BLOCKS, run_ahead=False)] == killed.asked
+        assert [one.skip for one in again.judged(BLOCKS)] == killed.asked
         tried = await search(scorer).run(again, FIRST, 20, lambda *_: None)
     assert (killed.asked + scorer.asked)[:2] == [BLOCKS.set_of(names) for names in FIRST]
     # No set is tried again.
