@@ -31,11 +31,11 @@ def stream_completion(
 
     Raises:
         ServiceUnavailable: nobody answers, or nobody does any more.
-        InternalError: the answer is none of ours.
-        SpecgateError: the door refused the request, or broke it off; tells its words.
+        InternalError: the answer is not one of our API.
+        SpecgateError: the API refused the request, or broke it off; with its own message.
     """
     with _answered(endpoint, {**_body(model, request, text), "stream": True}, timeout_s) as response:
-        # The first chunk tells the prompt's ids alone.
+        # The first chunk has the prompt's ids alone.
         yield from (delta for delta in map(_delta, _events(response)) if delta != _NOTHING)
 
 

@@ -63,7 +63,7 @@ async def _demo(models: ModelOptions, prompts: Sequence[Prompt], measured: Gener
         report = await measure_pair(
             pair, models, prompts, measured, DEMO_REPEATS, log, traffic, DEMO_BUDGET_S, assisted=False
         )
-        print_rows(out, report.rows, report.agreement)
+        print_rows(out, report)
     if not (models.verifier or models.drafter):
         await demo_serve(settings_for(models), prompts[0].request, DEMO_PROMPTS[0], pair.tokenizer, out)
     return failures

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, TypeVar
 
 import typer
 
@@ -14,6 +14,7 @@ from specgate.types import check_range
 from specgate_lab.workload import BENCH_PROMPTS
 
 MAX_CONCURRENCY = 1024
+N = TypeVar("N", int, float)
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,9 +35,7 @@ class PromptOptions:
         return read_prompts(self.prompts, request) if self.prompts else [Prompt(request, text) for text in usual]
 
 
-def numbers_of(
-    flag: str, given: str | None, number: Callable[[str], float], low: float, high: float
-) -> tuple[float, ...]:
+def numbers_of(flag: str, given: str | None, number: Callable[[str], N], low: N, high: N) -> tuple[N, ...]:
     """Return the numbers between commas. Raises InvalidArgument for what is none, is out of range or comes twice."""
     if given is None:
         return ()

@@ -1,4 +1,4 @@
-"""Where a measurement comes from: machine, versions, commit, command and date, as every results file tells them."""
+"""Where a measurement comes from: machine, versions, commit, command and date, as every results file has them."""
 
 import os
 import platform
@@ -22,7 +22,7 @@ _ANSWER_WITHIN_S = 10.0
 
 
 def provenance(argv: Sequence[str] | None = None) -> dict[str, Any]:
-    """Return a JSON object that says what measured, on what, and when. Asks neither torch nor the network.
+    """Return a JSON object that says what measured, on what, and when, without torch and without the network.
 
     Args:
         argv: the command line; our own process's where absent. Home and working folder are shortened in it.
@@ -60,7 +60,7 @@ def _shortened(argument: str) -> str:
 
 
 def _folders() -> Iterator[tuple[str, str]]:
-    """Yield folders that tell of a person, and what stands for them. The root folder is part of every path."""
+    """Yield folders whose names may identify a person, and what stands for them; never the root folder."""
     if (here := Path.cwd()) != Path(here.anchor):
         yield str(here), "."
     # Somebody without an entry among the users has no home.
@@ -99,8 +99,8 @@ def _cpu() -> str:
 
 def _gpus() -> list[str]:
     """Return each card's name and driver."""
-    told = _answer_of("nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader")
-    return told.splitlines() if told else []
+    cards = _answer_of("nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader")
+    return cards.splitlines() if cards else []
 
 
 def _answer_of(program: str, *arguments: str) -> str:

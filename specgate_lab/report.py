@@ -28,9 +28,9 @@ class ResultsFile:
     flag: str = "json"
     provenance: Mapping[str, Any] = field(default_factory=provenance)
 
-    def write(self, told: Mapping[str, Any]) -> None:
-        """Write the figures. Raises InvalidArgument, with the flag's name, where that cannot be."""
-        write_json(self.path, {"provenance": self.provenance, **told}, self.flag)
+    def write(self, results: Mapping[str, Any]) -> None:
+        """Write the results. Raises InvalidArgument, with the flag's name, where that cannot be."""
+        write_json(self.path, {"provenance": self.provenance, **results}, self.flag)
 
 
 @contextmanager
@@ -45,8 +45,8 @@ def counting_bar(console: Console, what: str, total: int) -> Iterator[Callable[[
 def print_lost(console: Console, num_lost: int) -> None:
     """Say under a table that services failed during the measurement, if any did."""
     if num_lost:
-        told = f"Services were lost, or too slow to answer, {num_lost} times meanwhile: these are no rates."
-        console.print(told, style="red", soft_wrap=True)
+        warning = f"Services were lost, or too slow to answer, {num_lost} times meanwhile: these are no rates."
+        console.print(warning, style="red", soft_wrap=True)
 
 
 def can_draw() -> bool:

@@ -13,7 +13,7 @@ NO_HITS: Mapping[int, float] = MappingProxyType({})
 
 @dataclass(frozen=True, slots=True)
 class ModelTimes:
-    """Medians of what the services told, in microseconds.
+    """Medians of the times that the services report, in microseconds.
 
     ``draft_us`` is by draft tokens, from the round's arrival to its answer. ``forward_us`` is of the target's forwards
     alone, by rows: draft tokens plus one, 1 being a token that the target decodes alone.

@@ -91,15 +91,15 @@ def bench(
         log.print("the results are not kept: give --json FILE", style="yellow")
     file = ResultsFile(path) if path else None
     if sources.is_wanted:
-        told = run_sources(models, sources, request, repeats)
+        results = run_sources(models, sources, request, repeats)
     elif load.is_wanted:
-        told = run_load(models, load, todo, request, repeats)
+        results = run_load(models, load, todo, request, repeats)
     elif network.is_wanted:
-        told = run_network(models, network.delays_ms, todo, request, repeats, load.plots)
+        results = run_network(models, network.delays_ms, todo, request, repeats, load.plots)
     else:
-        told = uvloop.run(_bench_pair(models, todo, request, repeats, load.plots, more_rows))
+        results = uvloop.run(_bench_pair(models, todo, request, repeats, load.plots, more_rows))
     if file:
-        file.write(told)
+        file.write(results)
         log.print(f"results: {path}", style="dim", markup=False, highlight=False, soft_wrap=True)
 
 
@@ -132,7 +132,8 @@ async def _bench_pair(
         report = await measure_pair(
             pair, models, prompts, request, repeats, log, traffic, assisted=assisted, observe=observe
         )
-    print_rows(output_console(), report.rows, report.agreement)
+        served = pair.models
+    print_rows(output_console(), report)
     if plots is not None:
         draw_rows(plots, report.rows)
-    return {"request": request_object(request), **report.to_object()}
+    return {"request": request_object(request), "models": served, **report.to_object()}

@@ -1,10 +1,8 @@
 """All rows of the benchmark, measured beside a running pair."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import AsyncExitStack
-from dataclasses import asdict, dataclass, field
-from typing import Any
 
 from rich.console import Console
 
@@ -12,30 +10,13 @@ from orchestrator.decode.request import GenerationRequest
 from orchestrator.local.launch import Pair, capacity_for
 from orchestrator.terminal.model_options import ModelOptions
 from orchestrator.terminal.prompts import Prompt, with_token_ids
-from specgate_lab.bench.agreement import TextAgreement, promised_agreement
+from specgate_lab.bench.agreement import promised_agreement
 from specgate_lab.bench.pair_variants import bare_variants, pair_variants
-from specgate_lab.bench.rows import Row, rows_of
+from specgate_lab.bench.rows import RowsReport, rows_of
 from specgate_lab.drafters import connect, on_demand_drafter
 from specgate_lab.report import counting_bar
 from specgate_lab.variants import Observe, Traffic, decode_in_turns
 from specgate_lab.workload import full_length
-
-
-@dataclass(frozen=True, slots=True)
-class ThroughputReport:
-    """The rows, for how many prompts the texts were equal where they must be, and what was measured."""
-
-    rows: list[Row]
-    agreement: TextAgreement | None
-    models: Mapping[str, Any] = field(default_factory=dict)
-
-    def to_object(self) -> dict[str, Any]:
-        """Return all of it as ``--json`` writes it."""
-        return {
-            "models": self.models,
-            "rows": [row.to_object() for row in self.rows],
-            "agreement": asdict(self.agreement) if self.agreement else None,
-        }
 
 
 async def measure_pair(
@@ -49,7 +30,7 @@ async def measure_pair(
     budget_s: float = math.inf,
     assisted: bool = True,
     observe: Observe | None = None,
-) -> ThroughputReport:
+) -> RowsReport:
     """Measure all rows that can run beside a running pair; see ``measure`` for the budget.
 
     ``traffic`` counts what the pair's calls send and receive. Without ``assisted`` HuggingFace's own speculation is
@@ -63,4 +44,4 @@ async def measure_pair(
         variants = bare | pair_variants(pair.orchestrator, on_demand, models, request, traffic, observe)
         with counting_bar(log, "measuring", len(variants) * len(requests) * repeats) as on_turn:
             samples = await decode_in_turns(variants, requests, repeats, on_turn, budget_s)
-    return ThroughputReport(rows_of(samples), promised_agreement(samples, requests), pair.models)
+    return RowsReport(rows_of(samples), promised_agreement(samples, requests))

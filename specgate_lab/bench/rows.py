@@ -6,6 +6,7 @@ from typing import Any
 
 from orchestrator.decode.request import GenerationStats
 from orchestrator.terminal.results import hit_draft_shares, median_or_none, overhead_us
+from specgate_lab.bench.agreement import TextAgreement
 from specgate_lab.bench.ceiling import ModelTimes, ceiling_of, model_times
 from specgate_lab.bench.row_names import (
     AHEAD_ROWS,
@@ -67,10 +68,10 @@ class Row:
 
     def to_object(self) -> dict[str, Any]:
         """Return the row as ``--json`` writes it."""
-        told = asdict(self)
-        del told["rate"]
+        fields = asdict(self)
+        del fields["rate"]
         return {
-            **told,
+            **fields,
             **self.rate.to_object(),
             "share_of_ceiling": self.share_of_ceiling,
             "schedules": {name: rate.to_object() for name, rate in self.schedules.items()},
@@ -78,6 +79,19 @@ class Row:
                 name: {"value": ratio.value, "95": ratio.interval} for name, ratio in self.ratios_to_rivals.items()
             },
         }
+
+
+@dataclass(frozen=True, slots=True)
+class RowsReport:
+    """Rows that were measured together, and for how many prompts their texts were equal where they must be."""
+
+    rows: Sequence[Row]
+    agreement: TextAgreement | None
+
+    def to_object(self) -> dict[str, Any]:
+        """Return it as ``--json`` writes it."""
+        rows = [row.to_object() for row in self.rows]
+        return {"rows": rows, "agreement": asdict(self.agreement) if self.agreement else None}
 
 
 def rows_of(samples: Samples, names: Sequence[str] = ROW_NAMES) -> list[Row]:

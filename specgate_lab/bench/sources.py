@@ -3,9 +3,9 @@
 import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
@@ -18,10 +18,10 @@ from orchestrator.terminal.prompts import with_token_ids
 from orchestrator.terminal.render import output_console
 from specgate.errors import InvalidArgument
 from specgate.types import DraftMethod
-from specgate_lab.bench.agreement import TextAgreement, promised_agreement
+from specgate_lab.bench.agreement import promised_agreement
 from specgate_lab.bench.prompt_sets import SETS, prompt_set
 from specgate_lab.bench.row_names import HF_ASSISTED, TARGET, TARGET_HF
-from specgate_lab.bench.rows import Row, rows_of
+from specgate_lab.bench.rows import Row, RowsReport, rows_of
 from specgate_lab.bench.table import print_rows
 from specgate_lab.drafters import source_service, with_drafter
 from specgate_lab.options import names_of
@@ -34,7 +34,7 @@ from specgate_lab.workload import full_length, request_object
 HF_LOOKUP = "hf-prompt-lookup"
 PROMPT_TOKENS = 512
 """No prompt of the sets has more."""
-_PANEL = "Draft sources"
+_flag = partial(typer.Option, rich_help_panel="Draft sources")
 
 
 def row_name(method: DraftMethod) -> str:
@@ -55,18 +55,13 @@ class SourceOptions:
 
     sources: Annotated[
         str | None,
-        typer.Option(
+        _flag(
             metavar="METHOD,...",
             help=f"Measure draft sources under the gate auto: some of {', '.join(DraftMethod)}.",
-            rich_help_panel=_PANEL,
         ),
     ] = None
-    source_skip: Annotated[
-        str | None, typer.Option(metavar="FILE", help="Skip file for the source layer-skip.", rich_help_panel=_PANEL)
-    ] = None
-    sets: Annotated[str, typer.Option(metavar="SET,...", help="Prompt sets for --sources.", rich_help_panel=_PANEL)] = (
-        ",".join(SETS)
-    )
+    source_skip: Annotated[str | None, _flag(metavar="FILE", help="Skip file for the source layer-skip.")] = None
+    sets: Annotated[str, _flag(metavar="SET,...", help="Prompt sets for --sources.")] = ",".join(SETS)
 
     def __post_init__(self) -> None:
         if self.source_skip is None and DraftMethod.LAYER_SKIP in self.methods:
@@ -88,18 +83,6 @@ class SourceOptions:
         return names_of("sets", self.sets, SETS)
 
 
-class SetResult(NamedTuple):
-    """The rows of a prompt set, and for how many prompts the texts were equal where they must be."""
-
-    rows: Sequence[Row]
-    agreement: TextAgreement | None
-
-    def to_object(self) -> dict[str, Any]:
-        """Return it as ``--json`` writes it."""
-        rows = [row.to_object() for row in self.rows]
-        return {"rows": rows, "agreement": asdict(self.agreement) if self.agreement else None}
-
-
 def run_sources(
     models: ModelOptions, options: SourceOptions, request: GenerationRequest, repeats: int
 ) -> dict[str, Any]:
@@ -112,12 +95,12 @@ def run_sources(
         raise InvalidArgument("sources", "need services that are started here")
     served, sets = asyncio.run(_run(models, options, request, repeats))
     console = output_console()
-    for name, (rows, agreement) in sets.items():
+    for name, report in sets.items():
         console.print(f"\nprompt set: {name}", style="bold")
-        print_rows(console, rows, agreement)
-        console.print(against_lookup(rows), style="dim", soft_wrap=True)
-    told = {name: one.to_object() for name, one in sets.items()}
-    return {"request": request_object(request), "models": served, "prompt_sets": told}
+        print_rows(console, report)
+        console.print(against_lookup(report.rows), style="dim", soft_wrap=True)
+    by_set = {name: one.to_object() for name, one in sets.items()}
+    return {"request": request_object(request), "models": served, "prompt_sets": by_set}
 
 
 def against_lookup(rows: Sequence[Row]) -> str:
@@ -132,10 +115,10 @@ def against_lookup(rows: Sequence[Row]) -> str:
 
 async def _run(
     models: ModelOptions, options: SourceOptions, request: GenerationRequest, repeats: int
-) -> tuple[dict[str, Any], dict[str, SetResult]]:
+) -> tuple[dict[str, Any], dict[str, RowsReport]]:
     """Return what is served, and the results by prompt set."""
     log, capacity = Console(stderr=True), Capacity(2, PROMPT_TOKENS + request.max_tokens, 1)
-    results: dict[str, SetResult] = {}
+    results: dict[str, RowsReport] = {}
     async with AsyncExitStack() as stack:
         pair = await stack.enter_async_context(open_pair(models, with_draft=False, capacity=capacity, log=log))
         if pair.tokenizer is None:
@@ -159,7 +142,7 @@ async def _run(
             # HuggingFace draws in its own way.
             same = (HF_LOOKUP,) if request.sampling.greedy else ()
             agreement = promised_agreement(samples, requests, (*same, TARGET, *ours))
-            results[name] = SetResult(rows_of(samples, ROW_NAMES), agreement)
+            results[name] = RowsReport(rows_of(samples, ROW_NAMES), agreement)
         return pair.models, results
 
 

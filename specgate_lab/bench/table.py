@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
+from rich.bar import Bar
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
@@ -10,12 +11,11 @@ from rich.text import Text
 from orchestrator.terminal.tables import number, table_of
 from specgate_lab.bench.agreement import TextAgreement
 from specgate_lab.bench.row_names import DRAFT, PAIR_ROWS, TARGET
-from specgate_lab.bench.rows import Row
+from specgate_lab.bench.rows import Row, RowsReport
 from specgate_lab.report import new_figure, print_lost, save_figure
 from specgate_lab.statistics import Interval
 
 _BAR_CELLS = 40
-_EIGHTHS = " ▏▎▍▌▋▊▉"
 _ONE_TABLE, _TWO_TABLES = 160, 95
 """Columns of a terminal that shows all of it in so many tables."""
 STYLES = {**dict.fromkeys(PAIR_ROWS, "green"), TARGET: "cyan"}
@@ -52,28 +52,29 @@ _LEGEND = (
 )
 
 
-def print_rows(console: Console, rows: Sequence[Row], agreement: TextAgreement | None) -> None:
+def print_rows(console: Console, report: RowsReport) -> None:
     """Print the table, in parts where the terminal is narrow, the bars, and how many texts were equal."""
+    rows = report.rows
     for columns in _tables(console.width):
         console.print(table_of(rows, (_NAME, *columns), style_of=lambda row: STYLES.get(row.name)))
     console.print(_bars(rows))
     console.print(_LEGEND, style="dim")
     for row in rows:
         if row.schedule:
-            told = ", ".join(f"{name} {rate.median:.1f}" for name, rate in row.schedules.items())
-            console.print(f"{row.name}: {told} tokens/s; the row is {row.schedule}", style="dim", markup=False)
+            rates = ", ".join(f"{name} {rate.median:.1f}" for name, rate in row.schedules.items())
+            console.print(f"{row.name}: {rates} tokens/s; the row is {row.schedule}", style="dim", markup=False)
         for line in _beside(row):
             console.print(f"{row.name}: {line}", style="dim", markup=False, soft_wrap=True)
     print_lost(console, sum(row.failures_survived for row in rows))
-    if agreement:
-        console.print(agreement_line(rows, agreement), soft_wrap=True)
+    if report.agreement:
+        console.print(agreement_line(rows, report.agreement), soft_wrap=True)
 
 
 def _beside(row: Row) -> Iterator[str]:
     """Yield what a row is compared with, and what is left to draft where it guessed right."""
-    told = [f"{one.value:.2f} × {name} ({interval(one.interval)})" for name, one in row.ratios_to_rivals.items()]
-    if told:
-        yield ", ".join(told)
+    rivals = [f"{one.value:.2f} × {name} ({interval(one.interval)})" for name, one in row.ratios_to_rivals.items()]
+    if rivals:
+        yield ", ".join(rivals)
     if row.hit_draft_share is not None:
         yield f"after a hit drafting takes {row.hit_draft_share:.1%} of the round at the median"
 
@@ -98,21 +99,16 @@ def _bars(rows: Sequence[Row]) -> Table:
     table.add_column(no_wrap=True)
     table.add_column(justify="right", no_wrap=True)
     for row in rows:
-        bar = Text(_bar(row.rate.median / fastest if fastest else 0.0), STYLES.get(row.name, "blue"))
+        bar = Bar(fastest, 0, row.rate.median, width=_BAR_CELLS, color=STYLES.get(row.name, "blue"))
         table.add_row(row.name, bar, f"{row.rate.median:.1f} tokens/s")
     return table
-
-
-def _bar(share: float) -> str:
-    whole, eighths = divmod(round(share * _BAR_CELLS * 8), 8)
-    return "█" * whole + (_EIGHTHS[eighths] if eighths else "")
 
 
 def agreement_line(rows: Sequence[Row], agreement: TextAgreement) -> Text:
     """Return for how many prompts the texts were equal, and how near it was."""
     near_ties = sum(row.near_ties or 0 for row in rows if row.name in agreement.names)
-    told = f"the same text from {', '.join(agreement.names)}: {agreement.equal} of {agreement.total} prompts"
-    return Text(f"{told}; near ties {near_ties}", "bold green" if agreement.holds else "bold red")
+    line = f"the same text from {', '.join(agreement.names)}: {agreement.equal} of {agreement.total} prompts"
+    return Text(f"{line}; near ties {near_ties}", "bold green" if agreement.holds else "bold red")
 
 
 def draw_rows(folder: Path, rows: Sequence[Row]) -> Path:

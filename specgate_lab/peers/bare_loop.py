@@ -1,4 +1,4 @@
-"""The benchmark's HuggingFace baselines, seen from outside their process."""
+"""HuggingFace's loop in a process of its own, from the outside."""
 
 from typing import Any, Self
 
@@ -57,7 +57,7 @@ class BareLoopProcess:
         """Return once the model is loaded.
 
         Raises:
-            ServiceUnavailable: it could not be loaded; tells the process's last words.
+            ServiceUnavailable: it could not be loaded; with the process's last words.
         """
         self._child = await Child.start("specgate_lab.peers.hf_baseline", self._flags)
         ready = await _answer(self._child)

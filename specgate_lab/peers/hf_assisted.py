@@ -87,7 +87,7 @@ class SpeculativeLoop:
 
 
 class Arrivals:
-    """What ``generate`` streams to: first the prompt, then the tokens of each round, told apart by when they came."""
+    """What ``generate`` streams to: first the prompt, then the tokens of each round, each with its time."""
 
     def __init__(self) -> None:
         self._rounds: list[tuple[float, list[int]]] = []

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 def main() -> None:
     """Load the models, say ``{"event": "ready"}``, then answer requests until standard input ends.
 
-    An assistant that the library cannot use is no error; ``ready`` tells under ``no_assistant`` why it is not.
+    An assistant that the library cannot use is no error; ``no_assistant`` in ``ready`` says why.
     """
     arguments = _parse_arguments()
     if arguments.cpu is not None:

@@ -78,8 +78,10 @@ async def _neighbours(
     newcomer = newcomer_of(requests, load.long_prompt or 1)
     limit = pair.orchestrator.target_info.context_length
     if len(newcomer.prompt_token_ids) + newcomer.max_tokens > limit:
-        told = f"{load.long_prompt} tokens and {newcomer.max_tokens} more pass the target's context length of {limit}"
-        raise InvalidArgument("long_prompt", told)
+        problem = (
+            f"{load.long_prompt} tokens and {newcomer.max_tokens} more pass the target's context length of {limit}"
+        )
+        raise InvalidArgument("long_prompt", problem)
     sessions = [requests[index % len(requests)] for index in range(load.num_streams)]
     with counting_bar(log, "long prompt", 2 * len(Speculation) * repeats) as on_turn:
         return await measure_neighbours(pair.orchestrator.generate, sessions, newcomer, repeats, on_turn)

@@ -85,16 +85,16 @@ class LoadOptions:
     @property
     def num_streams(self) -> int:
         """Sessions that stream while the long prompt arrives."""
-        return int(max(self._clients, default=DEFAULT_STREAMS))
+        return max(self._clients, default=DEFAULT_STREAMS)
 
     @property
     def num_sessions(self) -> int:
         """What services of our own must hold at a time; what is freed may be taken again before it is free."""
         streams = self.num_streams + 1 if self.long_prompt is not None else 0
-        return 2 * max(int(max(self._clients, default=0)), streams, OPEN_LOOP_SESSIONS // 2 if self.rate else 0)
+        return 2 * max(max(self._clients, default=0), streams, OPEN_LOOP_SESSIONS // 2 if self.rate else 0)
 
     @property
-    def _clients(self) -> tuple[float, ...]:
+    def _clients(self) -> tuple[int, ...]:
         return numbers_of("concurrency", self.concurrency, int, 1, MAX_CONCURRENCY)
 
     def prepare(self) -> None:

@@ -42,9 +42,9 @@ class LoadRow:
 
     def to_object(self) -> dict[str, Any]:
         """Return the row as ``--json`` writes it."""
-        told = asdict(self)
-        del told["level"], told["rate"]
-        return {str(self.level.sweep): self.level.value, **told, **self.rate.to_object()}
+        fields = asdict(self)
+        del fields["level"], fields["rate"]
+        return {str(self.level.sweep): self.level.value, **fields, **self.rate.to_object()}
 
 
 def load_rows(levels: Sequence[Level], samples: Samples) -> list[LoadRow]:

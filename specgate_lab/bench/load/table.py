@@ -89,8 +89,8 @@ def print_neighbours(console: Console, rows: Sequence[NeighbourRow]) -> None:
     console.print(f"Longest gap between tokens when a prompt of {rows[0].prompt_tokens} tokens arrives:", style="bold")
     console.print(table_of(rows, _NEIGHBOURS, style_of=_style))
     if any(row.still_streaming == 0 for row in rows):
-        told = "The sessions ended before the long prompt had its first token: give more --max-tokens."
-        console.print(told, style="yellow", soft_wrap=True)
+        warning = "The sessions ended before the long prompt had its first token: give more --max-tokens."
+        console.print(warning, style="yellow", soft_wrap=True)
     print_lost(console, sum(row.failures_survived for row in rows))
 
 

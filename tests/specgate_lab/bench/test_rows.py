@@ -17,7 +17,7 @@ from specgate.errors import InvalidArgument
 from specgate.types import SamplingParams, Verification
 from specgate_lab.bench.agreement import TextAgreement, promised_agreement
 from specgate_lab.bench.row_names import ROW_NAMES, scheduled
-from specgate_lab.bench.rows import Row, rows_of
+from specgate_lab.bench.rows import Row, RowsReport, rows_of
 from specgate_lab.bench.table import draw_rows, print_rows
 from specgate_lab.experiment import Sample, Samples
 from specgate_lab.workload import bench_request
@@ -138,7 +138,8 @@ def test_what_must_agree_depends_on_the_requests(
 def test_the_table_shows_every_number_at_any_width_and_what_was_lost(width: int, rows: dict[str, Row]) -> None:
     stream = io.StringIO()
     longest = replace(rows["target-hf"], name=max(ROW_NAMES, key=len), schedule="default", failures_survived=2)
-    print_rows(Console(file=stream, width=width), [longest, *rows.values()], TextAgreement(("target", "spec"), 8, 8))
+    report = RowsReport([longest, *rows.values()], TextAgreement(("target", "spec"), 8, 8))
+    print_rows(Console(file=stream, width=width), report)
     shown = stream.getvalue()
     assert all(words in shown for words in ("85.0", "2.12", "75%", "█", "8 of 8 prompts", "lost"))
     assert "…" not in shown
