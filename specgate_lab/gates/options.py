@@ -77,8 +77,8 @@ class GateOptions:
         return tuple(map(DraftKind, names_of("drafts", self.drafts, DraftKind)))
 
     @property
-    def clients(self) -> list[int]:
-        return [int(num) for num in numbers_of("concurrency", self.concurrency or None, int, 1, MAX_CONCURRENCY)]
+    def clients(self) -> tuple[int, ...]:
+        return numbers_of("concurrency", self.concurrency or None, int, 1, MAX_CONCURRENCY)
 
     @property
     def cases(self) -> list[Case]:
@@ -93,4 +93,4 @@ class GateOptions:
         """The fixed choices, and ``auto``."""
         gammas = numbers_of("gammas", self.gammas or None, int, 1, MAX_GAMMA)
         thresholds = numbers_of("thresholds", self.thresholds or None, float, 0.0, 1.0)
-        return choices_of([int(gamma) for gamma in gammas], thresholds)
+        return choices_of(gammas, thresholds)
