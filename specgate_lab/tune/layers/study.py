@@ -104,8 +104,8 @@ class LayerSampler:
         self._study.tell(trial, _value(judged and judged.prediction))
 
 
-def _value(prediction: Sequence[float] | None) -> float:
-    """Return what the sampler maximises; a set that cannot draft brings nothing."""
+def _value(prediction: Any) -> float:
+    """Return what the sampler maximises, of a prediction or of JSON's; None is a set that cannot draft."""
     return 0.0 if prediction is None else Prediction(*prediction).ratio
 
 
