@@ -1,1 +1,1 @@
-"""All that measures and proves. Nothing that serves imports it."""
+"""``orchestrator bench``: how fast the pair is, by every way to decode, under load, and over a distance."""

@@ -50,17 +50,16 @@ async def ended(keyboard: int, out: Console) -> bool:
     return bool(waits)
 
 
-async def test_without_a_desktop_the_address_is_said_and_served_until_enter(keyboard: int, opened: list[str]) -> None:
+@pytest.mark.parametrize(("display", "urls"), [(None, []), (":0", [URL])], ids=["no desktop", "a desktop"])
+async def test_at_a_terminal_the_page_is_served_until_enter_and_opened_on_a_desktop(
+    keyboard: int, opened: list[str], monkeypatch: pytest.MonkeyPatch, display: str | None, urls: list[str]
+) -> None:
+    if display:
+        monkeypatch.setenv("DISPLAY", display)
     out = Console(file=io.StringIO(), force_terminal=True)
     assert await ended(keyboard, out)
     assert URL in out.file.getvalue()  # type: ignore[attr-defined]
-    assert not opened
-
-
-async def test_on_a_desktop_it_is_opened(keyboard: int, opened: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("DISPLAY", ":0")
-    assert await ended(keyboard, Console(file=io.StringIO(), force_terminal=True))
-    assert opened == [URL]
+    assert opened == urls
 
 
 async def test_in_a_pipe_nobody_waits(opened: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
