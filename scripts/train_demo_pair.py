@@ -34,7 +34,7 @@ from safetensors.torch import load_file, save_file
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import GenerationConfig, LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
-from specgate_lab.distill.losses import distillation_loss, learning_rate_factor, optimizers_of
+from specgate_lab.train.training import Optimizers, distillation_loss
 
 EOS = "<|endoftext|>"
 EOS_ID = 0
@@ -99,31 +99,18 @@ def new_model(shape: Shape, args: argparse.Namespace, role: str) -> LlamaForCaus
 
 
 def train(
-    name: str,
-    model: LlamaForCausalLM,
-    steps: int,
-    loss_of: Callable[[int], torch.Tensor],
-    muon_lr: float = 0.02,
-    adam_lr: float = 0.004,
+    name: str, model: LlamaForCausalLM, steps: int, loss_of: Callable[[int], torch.Tensor], adam_lr: float = 0.004
 ) -> None:
     """Run ``steps`` optimiser steps on ``loss_of(step)`` under a progress bar."""
-    opts = optimizers_of(model.named_parameters(), muon_lr, adam_lr)
-    base = [[group["lr"] for group in opt.param_groups] for opt in opts]
+    optimizers = Optimizers(model, adam_lr=adam_lr)
     model.train()
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(*columns, console=console) as progress:
         bar = progress.add_task(name, total=steps)
         smooth = None
         for step in range(steps):
-            for opt, rates in zip(opts, base, strict=True):
-                for group, rate in zip(opt.param_groups, rates, strict=True):
-                    group["lr"] = rate * learning_rate_factor(step, steps)
             loss = loss_of(step)
-            loss.backward()
-            torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-            for opt in opts:
-                opt.step()
-                opt.zero_grad(set_to_none=True)
+            optimizers.step(loss, step, steps)
             smooth = loss.item() if smooth is None else 0.98 * smooth + 0.02 * loss.item()
             progress.update(bar, advance=1, description=f"{name}  loss {smooth:.3f}")
             if step % 100 == 0:

@@ -12,6 +12,7 @@ from orchestrator.local.local_services import LocalService
 from orchestrator.local.pair_settings import GivenSettings
 from orchestrator.services.pool import StaticPool, grpc_health
 from orchestrator.terminal.model_options import ModelOptions
+from specgate.rpc.tls import ClientTlsFiles
 from specgate.types import DraftMethod
 
 
@@ -31,7 +32,7 @@ async def on_demand_drafter(
         yield None
         return
     service = drafter_service(pair, models, models.draft_model, capacity)
-    async with _started(service.with_settings(run_ahead=0), log) as endpoint:
+    async with started(service.with_settings(run_ahead=0), log) as endpoint:
         yield endpoint
 
 
@@ -63,20 +64,21 @@ async def with_drafter(pair: Pair, service: LocalService, log: Console) -> Async
     Raises:
         ServiceUnavailable: it does not start or does not answer.
     """
-    async with _started(service, log) as endpoint, await connect(pair, endpoint) as orchestrator:
+    async with started(service, log) as endpoint, await connect(pair, endpoint) as orchestrator:
         yield orchestrator
 
 
 @asynccontextmanager
-async def _started(service: LocalService, log: Console) -> AsyncIterator[str]:
+async def started(service: LocalService, log: Console) -> AsyncIterator[str]:
+    """Start a drafter and yield its endpoint. Raises ServiceUnavailable where it does not start."""
     async with AsyncExitStack() as stack:
         drafter = supervise(service, log, stack)
         await drafter.start(lambda *_: None)
         yield drafter.endpoint
 
 
-async def connect(pair: Pair, drafter: str) -> Orchestrator:
-    """Return an orchestrator of the pair's verifiers and the drafter at an endpoint."""
-    verifiers = StaticPool(pair.verifiers, grpc_health(None), field="verifier")
-    drafters = StaticPool((drafter,), grpc_health(None), field="drafter")
-    return await Orchestrator.connect(verifiers, drafters, pair.tokenizer, wrap_call=pair.wrap_call)
+async def connect(pair: Pair, *drafters: str, tls: ClientTlsFiles | None = None) -> Orchestrator:
+    """Return an orchestrator of the pair's verifiers and the drafters at these endpoints."""
+    verifiers = StaticPool(pair.verifiers, grpc_health(tls), field="verifier")
+    pool = StaticPool(drafters, grpc_health(tls), field="drafter")
+    return await Orchestrator.connect(verifiers, pool, pair.tokenizer, tls=tls, wrap_call=pair.wrap_call)

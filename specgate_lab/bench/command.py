@@ -28,8 +28,7 @@ from specgate_lab.bench.sources import SourceOptions, run_sources
 from specgate_lab.bench.table import draw_rows, print_rows
 from specgate_lab.options import PromptOptions
 from specgate_lab.report import ResultsFile
-from specgate_lab.soak.command import run_soak
-from specgate_lab.soak.options import SoakOptions
+from specgate_lab.soak.command import SoakOptions, run_soak
 from specgate_lab.variants import Traffic
 from specgate_lab.workload import BENCH_PROMPTS, bench_request, load_request, mixed_prompts, request_object
 

@@ -1,6 +1,6 @@
 """What is compared: cases, and in each of them the gate ``auto`` with every fixed choice."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from enum import StrEnum
 from typing import NamedTuple
@@ -11,7 +11,7 @@ from specgate_lab.replay.compare import ALONE
 
 AUTO = "auto"
 REQUESTS_A_CLIENT = 2
-"""Of a block with several clients, so that not all of it is a start and an end."""
+"""Of a block with several clients, so that a block is more than a start and an end."""
 
 
 class DraftKind(StrEnum):
@@ -34,7 +34,7 @@ class Case(NamedTuple):
 
 
 class GateChoice(NamedTuple):
-    """A gate with its γ and threshold, under the name that tables have for it."""
+    """A gate with its γ and threshold, and its name in tables."""
 
     name: str
     gate: Gate
@@ -68,18 +68,3 @@ def requests_of(case: Case, prompts: Sequence[GenerationRequest], block: int) ->
         )
         for index, request in enumerate(taken)
     ]
-
-
-def turns(choices: Sequence[GateChoice], num_blocks: int, num_warm_up: int) -> Iterator[tuple[int, GateChoice]]:
-    """Yield which block each choice runs next; those with a negative number are a warm-up, and are not measured.
-
-    ``auto`` has ``num_warm_up`` blocks to learn from. The others learn nothing: one of them is enough.
-    """
-    for number in range(-num_warm_up, num_blocks):
-        yield from ((number, one) for one in in_turn(choices, number) if number >= -1 or one.gate is Gate.AUTO)
-
-
-def in_turn(choices: Sequence[GateChoice], block: int) -> Iterator[GateChoice]:
-    """Yield every choice; who is first moves on from block to block, so that nobody is favoured by a place."""
-    first = block % len(choices)
-    yield from (*choices[first:], *choices[:first])

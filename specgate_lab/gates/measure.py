@@ -1,94 +1,71 @@
 """One case measured: all choices in turns, block by block, on the same services."""
 
 import time
-from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 from orchestrator.decode.request import GenerationRequest
-from orchestrator.generation.orchestrator import between_events
-from orchestrator.policy.auto.costs import MeasuredCosts
-from orchestrator.policy.auto.learner import Learner
 from orchestrator.policy.gates import Gate
 from specgate_lab.arrivals import closed_loop
-from specgate_lab.gates.cases import AUTO, Case, GateChoice, requests_of, turns
-from specgate_lab.gates.ratios import Block, RateRatio, rate, ratio
-from specgate_lab.gates.tally import CountingLearner
+from specgate_lab.experiment import Sample, Samples, Variant, measure
+from specgate_lab.gates.cases import AUTO, Case, GateChoice, requests_of
 from specgate_lab.replay.compare import ALONE
-from specgate_lab.timeline import Clock, RequestTimeline, TimedGeneration, time_request
+from specgate_lab.statistics import Ratio, pooled_rate
+from specgate_lab.timeline import Clock, RequestTimeline, Start, time_request
 
 
-class Starter(Protocol):
-    """What starts generations, and the learner that they teach."""
-
-    learner: Learner
-
-    def measured_costs(self) -> MeasuredCosts: ...
-
-    def generate(self, request: GenerationRequest) -> TimedGeneration: ...
-
-
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class CaseResult:
-    """What a case came to: the blocks of each choice, in the same order."""
+    """The blocks of each choice, in the same order."""
 
     case: Case
-    blocks: dict[str, list[Block]]
-    tally: CountingLearner = field(default_factory=CountingLearner)
-    num_survived: int = 0
-    """Services that were lost, or too slow to answer, in blocks that were measured: these are no rates."""
-    auto_proposed: int = 0
-    """Draft tokens that ``auto`` got."""
+    samples: Samples
 
     @property
     def rates(self) -> dict[str, float]:
-        return {name: rate(blocks) for name, blocks in self.blocks.items()}
+        return {name: pooled_rate(blocks) for name, blocks in self.samples.items()}
 
     @property
     def best_fixed(self) -> str:
         rates = self.rates
         return max((name for name in rates if name != AUTO), key=rates.__getitem__)
 
-    def add(self, choice: GateChoice, traces: Sequence[RequestTimeline], start_s: float) -> None:
-        """Take a block in, whose first request was sent at ``start_s``.
+    @property
+    def num_survived(self) -> int:
+        """Services that were lost, or too slow to answer: with them these are no rates."""
+        return sum(one.failures_survived for blocks in self.samples.values() for block in blocks for one in block.stats)
 
-        Raises:
-            SpecgateError: one of its requests broke off.
-        """
-        for error in (one.error for one in traces if one.error is not None):
-            raise error
-        # Until a client has nothing left to ask for: from then on there are fewer than the case says.
-        end_s = sorted(one.arrivals[-1].at_s for one in traces)[-self.case.concurrency]
-        arrivals = (arrival for one in traces for arrival in one.arrivals if arrival.at_s <= end_s)
-        self.blocks[choice.name].append(Block(sum(arrival.num_tokens for arrival in arrivals), end_s - start_s))
-        self.num_survived += sum(one.stats.failures_survived for one in traces)
-        if choice.gate is Gate.AUTO:
-            outcomes = sum((one.stats.outcomes for one in traces), Counter[tuple[int, int]]())
-            self.auto_proposed += sum(proposed * count for (proposed, _), count in outcomes.items())
-
-    def auto_to(self, name: str) -> RateRatio:
+    def auto_to(self, name: str) -> Ratio:
         """Return the ratio of ``auto`` to another choice."""
-        return ratio(self.blocks[AUTO], self.blocks[name])
+        return Ratio.of(self.samples[AUTO], self.samples[name])
 
     def to_object(self) -> dict[str, Any]:
         """Return all of it as JSON has it."""
+        blocks = {
+            name: [{"tokens": one.tokens, "seconds": one.seconds} for one in samples]
+            for name, samples in self.samples.items()
+        }
         return {
             **self.case._asdict(),
             "rates": self.rates,
             "best_fixed": self.best_fixed,
-            "auto_to_best": self.auto_to(self.best_fixed)._asdict(),
-            "auto_to_alone": self.auto_to(ALONE)._asdict(),
-            "auto_proposed": self.auto_proposed,
+            "auto_to_best": _ratio_object(self.auto_to(self.best_fixed)),
+            "auto_to_alone": _ratio_object(self.auto_to(ALONE)),
             "failures_survived": self.num_survived,
-            "survival": self.tally.to_object(),
-            "blocks": {name: [block._asdict() for block in blocks] for name, blocks in self.blocks.items()},
+            "blocks": blocks,
         }
 
 
+def _ratio_object(ratio: Ratio) -> dict[str, float | None]:
+    low, high = ratio.interval or (None, None)
+    return {"value": ratio.value, "low": low, "high": high}
+
+
 async def measure_case(
-    starter: Starter,
+    fixed: Start,
+    auto: Start,
     case: Case,
     choices: Sequence[GateChoice],
     prompts: Sequence[GenerationRequest],
@@ -97,23 +74,47 @@ async def measure_case(
     on_block: Callable[[], None] = lambda: None,
     clock: Clock = time.perf_counter,
 ) -> CaseResult:
-    """Measure ``num_blocks`` blocks of every choice. ``auto`` begins with nothing learned, but has a warm-up.
+    """Measure ``num_blocks`` blocks of every choice.
 
-    A warm-up is numbered after what is measured, so that its seeds differ, and run before it; its times are thrown
-    away, not what ``auto`` learned. (Greedy a seed changes nothing: there its texts come again, as prompts do.)
+    The blocks of a warm-up, whose seeds are those that follow, are not measured: the gate ``auto`` learns from all of
+    them, a fixed choice runs the last one. (Without sampling a seed changes nothing: texts come again as prompts do.)
+
+    Args:
+        fixed: starts requests of the fixed choices, so that ``auto`` learns from its own rounds alone.
+        auto: starts requests of ``auto``, and has learned nothing yet.
 
     Raises:
         SpecgateError: a request broke off.
     """
-    outcome = CaseResult(case, {choice.name: [] for choice in choices})
-    learner = Learner(starter.measured_costs, between_events)
-    for number, choice in turns(choices, num_blocks, num_warm_up):
-        requests = requests_of(case, prompts, number % (num_blocks + num_warm_up))
-        starter.learner = learner if choice.gate is Gate.AUTO else outcome.tally
-        start_s = clock()
-        send = partial(time_request, starter.generate, clock=clock)
-        traces = await closed_loop(send, [choice.of(request) for request in requests], case.concurrency, clock)
-        if number >= 0:
-            outcome.add(choice, traces, start_s)
+    variants = {
+        one.name: block_variant(auto if one.gate is Gate.AUTO else fixed, one, case.concurrency, clock)
+        for one in choices
+    }
+    blocks = [requests_of(case, prompts, number) for number in range(num_blocks + num_warm_up)]
+    measured, warm_up = blocks[:num_blocks], blocks[num_blocks:]
+    for block in warm_up[:-1]:
+        await variants[AUTO](block)
         on_block()
-    return outcome
+    return CaseResult(case, await measure(variants, measured, 1, on_block, warm_up=warm_up[-1:]))
+
+
+def block_variant(
+    start: Start, choice: GateChoice, num_clients: int, clock: Clock = time.perf_counter
+) -> Variant[Sequence[GenerationRequest]]:
+    """Return what runs a block of requests under one choice, by so many clients."""
+
+    async def run(requests: Sequence[GenerationRequest]) -> Sample:
+        start_s = clock()
+        send = partial(time_request, start, clock=clock)
+        timelines = await closed_loop(send, [choice.of(request) for request in requests], num_clients, clock)
+        return block_sample([one.whole() for one in timelines], start_s, num_clients)
+
+    return run
+
+
+def block_sample(timelines: Sequence[RequestTimeline], start_s: float, num_clients: int) -> Sample:
+    """Return the sample of a block whose first request was sent at ``start_s``."""
+    # A block ends when a client has nothing left to ask for: fewer clients than the case says are no case.
+    end_s = sorted(one.arrivals[-1].at_s for one in timelines)[-num_clients]
+    arrivals = (arrival for one in timelines for arrival in one.arrivals if arrival.at_s <= end_s)
+    return Sample(sum(arrival.num_tokens for arrival in arrivals), end_s - start_s, requests=tuple(timelines))

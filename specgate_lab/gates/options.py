@@ -1,6 +1,7 @@
-"""What is compared, and how long: the flags of ``compare-gates``."""
+"""The flags of ``compare-gates``: what is compared, and for how long."""
 
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -10,13 +11,12 @@ from orchestrator.policy.gates import AUTO_GAMMA
 from specgate.errors import InvalidArgument
 from specgate.types import MAX_GAMMA, Verification, check_range
 from specgate_lab.gates.cases import Case, DraftKind, GateChoice, choices_of
-from specgate_lab.options import MAX_CONCURRENCY, numbers_of
-from specgate_lab.report import can_draw
+from specgate_lab.options import MAX_CONCURRENCY, names_of, numbers_of
 
 MAX_BLOCKS = 10_000
-_CASES = "Cases"
-_CHOICES = "Fixed choices; the target alone is always one"
-_SIZE = "Size"
+_of_cases = partial(typer.Option, rich_help_panel="Cases")
+_of_choices = partial(typer.Option, rich_help_panel="Fixed choices; the target alone is always one")
+_of_size = partial(typer.Option, rich_help_panel="Size")
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,65 +29,37 @@ class GateOptions:
 
     drafts: Annotated[
         str,
-        typer.Option(
+        _of_cases(
             metavar="KIND,...",
             help="good: the draft as it is; slow: a third of a target forward per token; random: shuffled weights.",
-            rich_help_panel=_CASES,
         ),
     ] = "good,slow"
-    temperatures: Annotated[
-        str, typer.Option(metavar="T,T,...", help="Sampling temperatures; 0 is greedy.", rich_help_panel=_CASES)
-    ] = "0,0.7,1"
-    concurrency: Annotated[str, typer.Option(metavar="N,N,...", help="Numbers of clients.", rich_help_panel=_CASES)] = (
-        "1,8"
-    )
+    temperatures: Annotated[str, _of_cases(metavar="T,T,...", help="Sampling temperatures; 0 is greedy.")] = "0,0.7,1"
+    concurrency: Annotated[str, _of_cases(metavar="N,N,...", help="Numbers of clients.")] = "1,8"
     verification: Annotated[
-        Verification,
-        typer.Option(
-            help="How draft tokens are accepted. Both keep the target's distribution.", rich_help_panel=_CASES
-        ),
+        Verification, _of_cases(help="How draft tokens are accepted. Both keep the target's distribution.")
     ] = Verification.SHARED_NOISE
-    gammas: Annotated[
-        str,
-        typer.Option(
-            metavar="N,N,...", help="Values of γ for the gate none; '' measures none.", rich_help_panel=_CHOICES
-        ),
-    ] = ",".join(map(str, range(1, AUTO_GAMMA + 1)))
+    gammas: Annotated[str, _of_choices(metavar="N,N,...", help="Values of γ for the gate none; '' measures none.")] = (
+        ",".join(map(str, range(1, AUTO_GAMMA + 1)))
+    )
     thresholds: Annotated[
-        str,
-        typer.Option(
-            metavar="P,P,...", help="Thresholds of target_confidence; '' measures none.", rich_help_panel=_CHOICES
-        ),
+        str, _of_choices(metavar="P,P,...", help="Thresholds of target_confidence; '' measures none.")
     ] = "0.3,0.5,0.7"
     blocks: Annotated[
-        int,
-        typer.Option(
-            metavar="N", help="Measured blocks per choice: one request, or two per client.", rich_help_panel=_SIZE
-        ),
+        int, _of_size(metavar="N", help="Measured blocks per choice: one request, or two per client.")
     ] = 24
     warm_up: Annotated[
         int,
-        typer.Option(
-            metavar="N",
-            help="Blocks before the measurement: auto runs all of them, a fixed gate the last one.",
-            rich_help_panel=_SIZE,
-        ),
+        _of_size(metavar="N", help="Blocks before the measurement: auto runs all of them, a fixed gate the last one."),
     ] = 8
-    max_tokens: Annotated[int, typer.Option(metavar="N", help="Tokens per request.", rich_help_panel=_SIZE)] = 128
+    max_tokens: Annotated[int, _of_size(metavar="N", help="Tokens per request.")] = 128
     traces: Annotated[
         int,
-        typer.Option(
-            metavar="N",
-            help="Texts to record into --out for each draft and temperature, and to replay.",
-            rich_help_panel=_SIZE,
-        ),
-    ] = 0
-    seed: Annotated[
-        int, typer.Option(help="Seed of the first request; every request has its own.", rich_help_panel=_SIZE)
+        _of_size(metavar="N", help="Texts to record into --out for each draft and temperature, and to replay."),
     ] = 0
     out: Annotated[
         Path | None,
-        typer.Option(metavar="FOLDER", help="Folder of gates.json, gates.md and, with matplotlib, plots."),
+        typer.Option(metavar="FOLDER", help="Folder of gates.json, gates.md and, with matplotlib, rates.png."),
     ] = None
 
     def __post_init__(self) -> None:
@@ -97,23 +69,16 @@ class GateOptions:
         check_range("traces", self.traces, 0, MAX_BLOCKS)
         if self.traces and self.out is None:
             raise InvalidArgument("traces", f"{self.traces} are recorded into the folder that --out names")
-        check_range("seed", self.seed, 0, 1 << 63)
         if not (self.cases and self.choices):
             raise InvalidArgument("drafts", "no case is left; give a draft, a temperature and a number of clients")
 
     @property
     def kinds(self) -> tuple[DraftKind, ...]:
-        try:
-            kinds = tuple(DraftKind(name) for name in self.drafts.split(",") if name)
-        except ValueError as error:
-            raise InvalidArgument("drafts", f"{error}; known are {', '.join(DraftKind)}") from None
-        if len(set(kinds)) < len(kinds):
-            raise InvalidArgument("drafts", f"{self.drafts} names a draft twice")
-        return kinds
+        return tuple(map(DraftKind, names_of("drafts", self.drafts, DraftKind)))
 
     @property
-    def clients(self) -> list[int]:
-        return [int(num) for num in numbers_of("concurrency", self.concurrency or None, int, 1, MAX_CONCURRENCY)]
+    def clients(self) -> tuple[int, ...]:
+        return numbers_of("concurrency", self.concurrency or None, int, 1, MAX_CONCURRENCY)
 
     @property
     def cases(self) -> list[Case]:
@@ -128,17 +93,4 @@ class GateOptions:
         """The fixed choices, and ``auto``."""
         gammas = numbers_of("gammas", self.gammas or None, int, 1, MAX_GAMMA)
         thresholds = numbers_of("thresholds", self.thresholds or None, float, 0.0, 1.0)
-        return choices_of([int(gamma) for gamma in gammas], thresholds)
-
-    def prepare(self) -> None:
-        """Tell now, not after minutes of measuring, what cannot be written."""
-        if self.out is None:
-            return
-        try:
-            self.out.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise InvalidArgument("out", f"{self.out} cannot be made: {error.strerror}") from error
-
-    @property
-    def draws(self) -> bool:
-        return self.out is not None and can_draw()
+        return choices_of(gammas, thresholds)

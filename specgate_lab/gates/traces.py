@@ -1,32 +1,42 @@
-"""Traces of a comparison: recorded once the blocks are measured, kept in files as they come, and replayed."""
+"""Traces of a comparison: recorded once the blocks are measured, kept in files, and replayed in simulated time."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from statistics import median
 
 from rich.console import Console
 
-from orchestrator.decode.request import GenerationRequest
-from specgate.errors import InvalidArgument
+from orchestrator.decode.request import GenerationRequest, GenerationStats
+from orchestrator.policy.gates import Gate
+from orchestrator.terminal.results import overhead_us, write_whole
 from specgate.types import Verification
-from specgate_lab.gates.cases import Case, DraftKind, requests_of
-from specgate_lab.gates.measure import Starter
-from specgate_lab.gates.recorded import record_trace
-from specgate_lab.replay.report import HEAD, row
+from specgate_lab.gates.cases import Case, DraftKind, GateChoice, requests_of
+from specgate_lab.gates.measure import block_variant
+from specgate_lab.replay.compare import HEAD, compare
+from specgate_lab.replay.machine import SimulatedMachine
+from specgate_lab.replay.recording import record
 from specgate_lab.replay.trace import RoundTrace, write_trace
 from specgate_lab.report import counting_bar
+from specgate_lab.timeline import Start
+
+NARROW, WIDE = 2, 8
+"""Draft tokens of the rounds that measure a row of the target's forward."""
+CROWD = 8
+"""Sessions of the forwards that measure a session."""
 
 
-async def recorded(
+async def record_traces(
     folder: Path,
-    starters: Mapping[DraftKind, Starter],
+    starts: Mapping[DraftKind, Start],
     cases: Sequence[Case],
     prompts: Sequence[GenerationRequest],
     num_texts: int,
     log: Console,
 ) -> dict[str, RoundTrace]:
-    """Record what the first blocks of each case, which has one client, are answered with; return traces by name.
+    """Record the answers to the first blocks of each case, which has one client; return traces by name.
 
-    A case none of whose texts is the same in two runs is told of and left out.
+    The drafters should not run ahead: the time of a prepared draft is not that of a draft. A text that is
+    not the same in two runs, for a near tie, is left out; a case without texts is named and left out.
 
     Raises:
         SpecgateError: a request broke off, or a file cannot be written; the traces before it are in the folder.
@@ -34,44 +44,75 @@ async def recorded(
     traces: dict[str, RoundTrace] = {}
     with counting_bar(log, "recording", len(cases)) as on_trace:
         for case in cases:
+            start = starts[case.draft]
             requests = [requests_of(case, prompts, block)[0] for block in range(num_texts)]
             mode = f", {Verification.REJECTION}" if requests[0].rejects else ""
             name = f"{case.draft} draft, temperature {case.temperature:g}{mode}"
-            found = await record_trace(starters[case.draft], requests)
-            if found is None:
-                log.print(f"{name}: none of {num_texts} texts is the same in two runs", style="yellow", soft_wrap=True)
+            machine = await measure_machine(start, requests)
+            texts = [await record(start, request) for request in requests]
+            if same := tuple(text for text in texts if text is not None):
+                traces[name] = RoundTrace(machine, same)
+                write_trace(folder / f"trace-{name.replace(', ', '-').replace(' ', '-')}.jsonl", traces[name])
             else:
-                traces[name] = found
-                _write(folder, name, found)
+                log.print(f"{name}: none of {num_texts} texts is the same in two runs", style="yellow", soft_wrap=True)
             on_trace()
     return traces
 
 
-def _write(folder: Path, name: str, one: RoundTrace) -> None:
-    path = folder / f"trace-{name.replace(', ', '-').replace(' ', '-')}.jsonl"
-    try:
-        write_trace(path, one)
-    except OSError as error:
-        raise InvalidArgument("out", f"{path} cannot be written: {error.strerror}") from error
+async def measure_machine(start: Start, requests: Sequence[GenerationRequest]) -> SimulatedMachine:
+    """Return the times of forwards, drafts and messages, as medians over rounds whose proposal was not prepared.
+
+    The rest of a round is two messages and their answers, one pair to each service. The share of a further session in a
+    draft step is not measured: it is taken to be that in the target's forward.
+
+    Raises:
+        SpecgateError: a request broke off.
+    """
+    alone, crowd = await _run(start, requests, 0, 1), await _run(start, requests, 0, CROWD)
+    narrow, wide = await _run(start, requests, NARROW, 1), await _run(start, requests, WIDE, 1)
+    forward_us, crowd_us = (_median([us for one in runs for us in one.solo_us]) for runs in (alone, crowd))
+    narrow_us, wide_us = (_median([us for one in runs for us in one.verify_us]) for runs in (narrow, wide))
+    on_demand = [
+        (draft_us / length, rest_us)
+        for one in (*narrow, *wide)
+        for prepared, draft_us, length, rest_us in zip(
+            one.prepared, one.draft_us, one.draft_lengths, overhead_us(one), strict=True
+        )
+        if not prepared
+    ]
+    session_us, draft_us = (crowd_us - forward_us) / (CROWD - 1), _median([draft_us for draft_us, _ in on_demand])
+    return SimulatedMachine(
+        forward_us=forward_us,
+        session_us=max(session_us, 0.0),
+        row_us=max((wide_us - narrow_us) / (WIDE - NARROW), 0.0),
+        draft_us=draft_us,
+        draft_session_us=max(draft_us * session_us / forward_us, 0.0),
+        network_us=max(_median([rest_us for _, rest_us in on_demand]) / 2, 0.0),
+    )
 
 
-def replayed(folder: Path, traces: Mapping[str, RoundTrace], clients: Sequence[int]) -> str:
-    """Write ``replays.md``, and return what is in it: a row a trace and number of clients.
+async def _run(
+    start: Start, requests: Sequence[GenerationRequest], gamma: int, num_clients: int
+) -> list[GenerationStats]:
+    """Run the requests with the gate ``none``, from the first one again where they are fewer than the clients."""
+    few = [requests[index % len(requests)] for index in range(max(num_clients, 2))]
+    run = block_variant(start, GateChoice(f"γ {gamma}", Gate.NONE, gamma), num_clients)
+    return (await run(few)).stats
+
+
+def _median(values: Sequence[float]) -> float:
+    return float(median(values)) if values else 0.0
+
+
+def replay_traces(folder: Path, traces: Mapping[str, RoundTrace], clients: Sequence[int]) -> str:
+    """Write ``replays.md``, and return its text: a row for each trace and number of clients.
 
     A trace of fewer texts than clients has no row for them.
 
     Raises:
         InvalidArgument: the file cannot be written.
     """
-    try:
-        rows = [
-            row(name, one, sessions)
-            for name, one in traces.items()
-            for sessions in clients
-            if sessions <= len(one.texts)
-        ]
-        table = "\n".join([HEAD, *map(str, rows)]) + "\n"
-        (folder / "replays.md").write_text(table, "utf-8")
-    except OSError as error:
-        raise InvalidArgument("out", f"{folder} cannot be written: {error.strerror}") from error
+    rows = [compare(name, trace, num) for name, trace in traces.items() for num in clients if num <= len(trace.texts)]
+    table = "\n".join([HEAD, *map(str, rows)]) + "\n"
+    write_whole(folder / "replays.md", table, "out")
     return table

@@ -1,6 +1,6 @@
 """Tests of samples against a law, and of two samples against each other, with the deviation that each would find.
 
-Cells are pooled by what both sides have in common (the law, or both samples together), never by their difference.
+Cells are pooled by the law, or by both samples together, never by the difference of the two sides.
 """
 
 import math
@@ -43,7 +43,7 @@ class LawTest:
         return max(self.cells - 1, 0)
 
     def to_object(self) -> dict[str, Any]:
-        """Return it with what cannot be found as null: JSON has no infinity."""
+        """Return it as JSON has it, with null where nothing is findable: JSON has no infinity."""
         findable = self.findable if math.isfinite(self.findable) else None
         names = ("name", "samples", "cells", "statistic", "p", "corrected_p")
         return {**{name: getattr(self, name) for name in names}, "degrees": self.degrees, "findable": findable}
@@ -109,7 +109,7 @@ def rank_test(name: str, seen: Sequence[tuple[int, Law]], edges: Sequence[int] =
 
     Args:
         seen: token ids, each with the target's law at its position.
-        edges: the last rank of each cell, 1 being the likeliest; what is behind the last edge is the last cell.
+        edges: the last rank of each cell, 1 being the likeliest; all later ranks are one more cell.
     """
     probs = [_cell_probs(law, edges) for _, law in seen]
     observed = Counter(_cell(token_id, law, edges) for token_id, law in seen)

@@ -11,9 +11,9 @@ from specgate.types import MAX_LOGPROBS, Grammar, GrammarKind, SamplingParams, V
 GAMMAS = (1, 4, 8)
 GATES = (Gate.NONE, Gate.TARGET_CONFIDENCE, Gate.DRAFT_CONFIDENCE, Gate.AUTO)
 BATCH = 8
-"""How many requests run at once where they run together; the references run one by one."""
+"""Requests that run at once where they run together; the references run one by one."""
 WORDS_AND_NUMBERS = Grammar(GrammarKind.REGEX, "([a-z]{1,8} [0-9]{1,4} )*")
-"""It goes on for ever, and every few tokens it forbids what a model would write, by what came before."""
+"""It never ends, and every few tokens it forbids what a model would write."""
 SEEDED = {
     "temperature 1": (SamplingParams(), None),
     "top-p 0.9": (SamplingParams(top_p=0.9), None),
@@ -29,7 +29,7 @@ REJECTION_BATCH = 16
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """How a text is made; it may not depend on any of this."""
+    """How a text is made. The text may not depend on any of it."""
 
     gamma: int
     gate: Gate
@@ -45,14 +45,14 @@ class Setting:
 
 GREEDY_SETTINGS = tuple(Setting(gamma, gate) for gamma in GAMMAS for gate in GATES)
 ONE_BY_ONE = tuple(Setting(gamma, gate, 1) for gamma, gate in zip(cycle(GAMMAS), GATES, strict=False))
-"""Every γ and every gate; to run all of them alone takes longer than all the rest of a proof."""
+"""Every γ and every gate; all combinations one by one would take longer than the rest of a proof."""
 SEEDED_SETTINGS = GREEDY_SETTINGS + ONE_BY_ONE
 
 
 def greedy_request(prompt_token_ids: Sequence[int], max_tokens: int) -> GenerationRequest:
-    """Return the target alone, greedy, with what its margins and its first token's law are read from."""
-    sampling = SamplingParams(temperature=0.0)
-    return replace(_alone(prompt_token_ids, sampling, max_tokens, seed=0), logprobs=MAX_LOGPROBS)
+    """Return a request of the target alone, greedy, with the logprobs that margins and first tokens are read from."""
+    alone = seeded_request(prompt_token_ids, SamplingParams(temperature=0.0), max_tokens, seed=0)
+    return replace(alone, logprobs=MAX_LOGPROBS)
 
 
 def seeded_request(
@@ -62,29 +62,23 @@ def seeded_request(
     seed: int,
     grammar: Grammar | None = None,
 ) -> GenerationRequest:
-    """Return the target alone with shared noise."""
-    return replace(_alone(prompt_token_ids, sampling, max_tokens, seed), grammar=grammar)
+    """Return a request of the target alone with shared noise.
+
+    It goes on past the end-of-sequence token, so that every text is equally long and none is compared by its end alone.
+    """
+    return GenerationRequest(
+        tuple(prompt_token_ids), sampling, max_tokens, seed, ignore_eos=True, gamma=0, gate=Gate.NONE, grammar=grammar
+    )
 
 
 def rejection_requests(
     prompt_token_ids: Sequence[int], samples: int
 ) -> tuple[list[GenerationRequest], list[GenerationRequest]]:
-    """Return the target alone, and speculation with other seeds and the gates in turn."""
-    alone = [_sampled(prompt_token_ids, seed) for seed in range(samples)]
+    """Return requests of the target alone, and of speculation with other seeds and the gates in turn."""
+    first = seeded_request(prompt_token_ids, SamplingParams(), REJECTION_TOKENS, seed=0)
+    requests = [replace(first, seed=seed, verification=Verification.REJECTION) for seed in range(2 * samples)]
     speculating = [
-        replace(_sampled(prompt_token_ids, samples + seed), gamma=REJECTION_GAMMA, gate=gate, logprobs=MAX_LOGPROBS)
-        for seed, gate in zip(range(samples), cycle(GATES), strict=False)
+        replace(request, gamma=REJECTION_GAMMA, gate=gate, logprobs=MAX_LOGPROBS)
+        for request, gate in zip(requests[samples:], cycle(GATES), strict=False)
     ]
-    return alone, speculating
-
-
-def _sampled(prompt_token_ids: Sequence[int], seed: int) -> GenerationRequest:
-    request = _alone(prompt_token_ids, SamplingParams(), REJECTION_TOKENS, seed)
-    return replace(request, verification=Verification.REJECTION)
-
-
-def _alone(prompt_token_ids: Sequence[int], sampling: SamplingParams, max_tokens: int, seed: int) -> GenerationRequest:
-    # Past the end-of-sequence token, so that every text is equally long and none is compared by its ending alone.
-    return GenerationRequest(
-        tuple(prompt_token_ids), sampling, max_tokens, seed, ignore_eos=True, gamma=0, gate=Gate.NONE
-    )
+    return requests[:samples], speculating

@@ -39,7 +39,7 @@ OnText = Callable[[], None]
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """How much is run: tokens of each text that is compared, and texts a prompt and side for rejection."""
+    """The size of a proof: tokens of each compared text, and texts of a prompt and side for rejection."""
 
     max_tokens: int
     samples: int
@@ -51,7 +51,11 @@ class Sizes:
 
 
 class Prover:
-    """Runs the checks one after the other, each against the target alone on the same verifier."""
+    """Runs the checks one after the other, each against the target alone on the same verifier.
+
+    Args:
+        on_text: called after each text.
+    """
 
     def __init__(
         self, pair: Pair, models: ModelOptions, prompts: Sequence[tuple[int, ...]], sizes: Sizes, on_text: OnText
@@ -63,11 +67,11 @@ class Prover:
         self._on_text = on_text
         target = pair.orchestrator.target_info
         self._dtype = target.dtype
-        # Another one of several verifiers may run on another processor.
+        # With several verifiers another one may run on another processor.
         self._batch_invariant = target.batch_invariant and len(models.verifier) < 2
 
     async def prove(self, *, hf: bool) -> Proof:
-        """Make all checks; ``hf`` the one against transformers, too, where the target's files are at hand."""
+        """Make all checks. With ``hf`` the target alone is compared with transformers, where its files are at hand."""
         greedy = [greedy_request(ids, self._sizes.max_tokens) for ids in self._prompts]
         references = await self._run(greedy, 1)
         checks = [await self._against_transformers(greedy, references, hf=hf)]
@@ -98,12 +102,7 @@ class Prover:
         if not hf or model is None or self._models.verifier:
             why = "--no-hf was given" if not hf else "the target's files are the named verifier's own"
             return Check(ALONE, CheckResult.SKIPPED, f"not compared with transformers: {why}")
-        loop = BareLoopProcess(
-            model,
-            dtype=self._models.service.value("dtype"),
-            device=self._models.service.value("device"),
-            threads=self._models.service.value("threads"),
-        )
+        loop = BareLoopProcess.like_services(self._models, model)
         try:
             await loop.start()
             texts = [TextRecord((await loop.run(request)).token_ids) for request in requests]
@@ -129,7 +128,7 @@ class Prover:
         return judge_seeded(name, references, runs, self._dtype, batch_invariant=self._batch_invariant)
 
     async def _rejection(self, references: Sequence[TextRecord]) -> Check:
-        """Sample where the target is least sure of its first token: there most drafts are rejected."""
+        """Sample after the prompts whose first token the target is least sure of: there most drafts are rejected."""
         least_sure = sorted(range(len(references)), key=lambda index: references[index].logprobs[0].top[0][1])
         chosen = {f"prompt {index + 1}": index for index in sorted(least_sure[:REJECTION_PROMPTS])}
         laws = {name: law_of(references[index].logprobs[0]) for name, index in chosen.items()}

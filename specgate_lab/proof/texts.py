@@ -1,4 +1,4 @@
-"""Texts that must be equal, compared token by token; where two part, how near a tie the target stood."""
+"""Texts that must be equal, compared token by token; where two part, how near a tie the target was."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -13,14 +13,12 @@ NEAR_TIE = {"float32": 1e-4, "bfloat16": 0.25, "float16": 0.03125}
 bfloat16 keeps 8 bits: between 16 and 32, where a best logit often lies, neighbouring values are 0.125 apart, and
 each of the two may be off by one step. float16 keeps 11, which makes its steps an eighth of that.
 """
-
-
 ROUNDING = 1e-3
 """Of a limit. Logits in few bits lie in steps: a margin may be the limit itself, give or take float32's error."""
 
 
 def near_tie_limit(dtype: str) -> float:
-    """Return the limit of a number format; one that is not known is held to be as coarse as bfloat16."""
+    """Return the limit of a number format; an unknown one counts as coarse as bfloat16."""
     return NEAR_TIE.get(dtype, NEAR_TIE["bfloat16"])
 
 
@@ -43,10 +41,14 @@ class TextRecord:
         """The gap of the two best raw logits at each position, which is that of their log-probabilities."""
         return [entry.top[0][1] - entry.top[1][1] for entry in self.logprobs if len(entry.top) > 1]
 
+    def margin(self, position: int) -> float | None:
+        """Return the gap at a position, None where it is not known."""
+        return self.margins[position] if position < len(self.margins) else None
+
 
 @dataclass(frozen=True, slots=True)
 class Parting:
-    """Where one text leaves the reference; ``margin`` None where it is not known."""
+    """Where one text leaves the reference; ``margin`` is None where it is not known."""
 
     setting: str
     prompt: int
@@ -56,10 +58,15 @@ class Parting:
     margin: float | None
     near_tie: bool
 
+    def __str__(self) -> str:
+        place = f"prompt {self.prompt + 1}, {self.setting}: parts at token {self.position + 1}"
+        margin = "" if self.margin is None else f", margin {self.margin:.2g}"
+        return f"{place}, {self.found} in place of {self.expected}{margin}{', a near tie' if self.near_tie else ''}"
+
 
 @dataclass(frozen=True, slots=True)
 class TextComparison:
-    """Texts against their references. ``tokens`` are those compared: what follows a parting is not."""
+    """Texts against their references. ``tokens`` counts compared ones: none after a parting."""
 
     texts: int
     tokens: int
@@ -78,18 +85,16 @@ class TextComparison:
 
     @property
     def tie_places(self) -> int:
-        """Places of near ties that parted texts; the same one may part many settings."""
+        """Places of near ties that parted texts; one place may part many settings."""
         return len({(parting.prompt, parting.position) for parting in self.partings if parting.near_tie})
 
     def to_object(self) -> dict[str, Any]:
-        return {
-            "texts": self.texts,
-            "equal": self.equal,
-            "tokens": self.tokens,
-            "drafted": self.drafted,
-            "accepted": self.accepted,
-            "partings": [asdict(parting) for parting in self.partings],
-        }
+        """Return all of it as JSON has it."""
+        return {**asdict(self), "equal": self.equal}
+
+    def __str__(self) -> str:
+        drafts = f", {self.accepted} of {self.drafted} drafts accepted" if self.drafted else ""
+        return f"{self.equal} of {self.texts} texts equal, {self.tokens} tokens compared{drafts}"
 
 
 IsTie = Callable[[TextRecord, TextRecord, int], bool]
@@ -98,7 +103,12 @@ IsTie = Callable[[TextRecord, TextRecord, int], bool]
 
 def by_margin(limit: float) -> IsTie:
     """The reference's two best logits are ``limit`` apart or less: for greedy, whose choice is by logits alone."""
-    return lambda reference, _, position: _margin(reference, position, default=inf) <= limit * (1 + ROUNDING)
+
+    def is_tie(reference: TextRecord, _: TextRecord, position: int) -> bool:
+        margin = reference.margin(position)
+        return (inf if margin is None else margin) <= limit * (1 + ROUNDING)
+
+    return is_tie
 
 
 def by_count(reference: TextRecord, text: TextRecord, position: int) -> bool:
@@ -107,7 +117,7 @@ def by_count(reference: TextRecord, text: TextRecord, position: int) -> bool:
 
 
 def never(reference: TextRecord, text: TextRecord, position: int) -> bool:
-    """No near tie parts texts of one service whose bits depend on nobody who shares its forwards."""
+    """Nowhere: the bits of a batch-invariant service do not depend on what shares its forwards."""
     return False
 
 
@@ -119,26 +129,21 @@ def compare(
     tokens = 0
     for setting, texts in runs.items():
         for prompt, (reference, text) in enumerate(zip(references, texts, strict=True)):
-            parting = _part(setting, prompt, reference, text, is_tie)
-            tokens += len(reference.token_ids) if parting is None else parting.position + 1
-            partings += [] if parting is None else [parting]
+            if reference.token_ids == text.token_ids:
+                tokens += len(reference.token_ids)
+                continue
+            partings.append(_part(setting, prompt, reference, text, is_tie))
+            tokens += partings[-1].position + 1
     every = [text for texts in runs.values() for text in texts]
     drafted, accepted = sum(text.drafted for text in every), sum(text.accepted for text in every)
     return TextComparison(len(every), tokens, tuple(partings), drafted, accepted)
 
 
-def _part(setting: str, prompt: int, reference: TextRecord, text: TextRecord, is_tie: IsTie) -> Parting | None:
-    if reference.token_ids == text.token_ids:
-        return None
+def _part(setting: str, prompt: int, reference: TextRecord, text: TextRecord, is_tie: IsTie) -> Parting:
     pairs = zip(reference.token_ids, text.token_ids, strict=False)
     shorter = min(len(reference.token_ids), len(text.token_ids))
     position = next((i for i, (expected, found) in enumerate(pairs) if expected != found), shorter)
     expected, found = (dict(enumerate(one.token_ids)).get(position) for one in (reference, text))
-    # A text that ends early has not chosen otherwise: no tie explains it.
+    # A text that ends early chose no other token: no tie explains it.
     near_tie = None not in (expected, found) and is_tie(reference, text, position)
-    margin = reference.margins[position] if position < len(reference.margins) else None
-    return Parting(setting, prompt, position, expected, found, margin, near_tie)
-
-
-def _margin(trace: TextRecord, position: int, default: float) -> float:
-    return trace.margins[position] if position < len(trace.margins) else default
+    return Parting(setting, prompt, position, expected, found, reference.margin(position), near_tie)

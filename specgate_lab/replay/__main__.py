@@ -5,12 +5,12 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from orchestrator.terminal.results import write_json
-from specgate.errors import SpecgateError
+from specgate.errors import InvalidArgument, SpecgateError
 from specgate_lab.provenance import provenance
-from specgate_lab.replay.report import HEAD, ReplayRow, row
+from specgate_lab.replay.compare import HEAD, compare
 from specgate_lab.replay.synthetic import DRAFT_RATIOS, KINDS, machine, trace
 from specgate_lab.replay.trace import RoundTrace, read_trace
+from specgate_lab.report import ResultsFile
 
 
 def main() -> None:
@@ -21,25 +21,21 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0, help="seed of the simulated traces")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the rows to this file as well")
     options = parser.parse_args()
+    rows = []
     try:
-        rows = list(_print_table(options))
+        print(HEAD)
+        for name, one in _traces(options):
+            for sessions in options.concurrency:
+                try:
+                    rows.append(compare(name, one, sessions))
+                    print(rows[-1], flush=True)
+                except InvalidArgument as error:
+                    print(f"{name}: {error}", file=sys.stderr)
         if options.json:
             origin = provenance([parser.prog, *sys.argv[1:]])
-            write_json(options.json, {"provenance": origin, "rows": [row._asdict() for row in rows]})
+            ResultsFile(options.json, provenance=origin).write({"rows": [row._asdict() for row in rows]})
     except SpecgateError as error:
         parser.exit(1, f"{parser.prog}: {error}\n")
-
-
-def _print_table(options: argparse.Namespace) -> Iterator[ReplayRow]:
-    print(HEAD)
-    for name, one in _traces(options):
-        for sessions in options.concurrency:
-            if sessions <= len(one.texts):
-                replayed = row(name, one, sessions)
-                print(replayed, flush=True)
-                yield replayed
-            else:
-                print(f"{name}: {len(one.texts)} texts are too few for {sessions} sessions", file=sys.stderr)
 
 
 def _traces(options: argparse.Namespace) -> Iterator[tuple[str, RoundTrace]]:

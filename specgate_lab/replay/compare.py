@@ -1,7 +1,6 @@
 """How every fixed choice, and ``auto``, fare on a trace."""
 
 import sys
-from collections.abc import Mapping
 from typing import NamedTuple
 
 from orchestrator.decode.request import GenerationRequest
@@ -16,6 +15,11 @@ ALONE = "target alone"
 THRESHOLDS = (0.3, 0.5, 0.7)
 GATED_GAMMAS = (2, 3, 5, 8)
 WARMUP_SHARE = 0.25
+"""Of the tokens: what ``auto`` learns from before it counts as warm."""
+HEAD = (
+    "| trace | sessions | target alone | best fixed | which | auto | auto / best | from a cold start |\n"
+    "|---|---|---|---|---|---|---|---|"
+)
 
 
 class AlwaysThere:
@@ -24,21 +28,30 @@ class AlwaysThere:
     available, may_return, context_length, num_unread = True, False, sys.maxsize, 0
 
     def want(self) -> None:
-        """Nothing is to be done."""
+        """Do nothing."""
 
 
-class Comparison(NamedTuple):
-    """Tokens per second on one trace, of all sessions together."""
+class ReplayRow(NamedTuple):
+    """How ``auto`` and the best fixed choice do on one trace, in tokens per second of all sessions together.
 
-    auto: float
-    alone: float
-    best: float
-    best_name: str
+    ``auto`` starts with nothing learned: ``auto_to_best_cold`` is the ratio over all tokens, all other rates are after
+    ``WARMUP_SHARE`` of them.
+    """
 
-    @property
-    def ratio(self) -> float:
-        """Of ``auto`` to the best fixed choice, the target alone among them."""
-        return self.auto / self.best
+    trace: str
+    sessions: int
+    alone_tokens_per_s: float
+    best_tokens_per_s: float
+    best: str
+    auto_tokens_per_s: float
+    auto_to_best: float
+    auto_to_best_cold: float
+
+    def __str__(self) -> str:
+        name, sessions, alone, best, best_name, auto, ratio, cold = self
+        return (
+            f"| {name} | {sessions} | {alone:.0f} | {best:.0f} | {best_name} | {auto:.0f} | {ratio:.3f} | {cold:.3f} |"
+        )
 
 
 def fixed_gates() -> dict[str, Policy]:
@@ -50,9 +63,9 @@ def fixed_gates() -> dict[str, Policy]:
     return gates
 
 
-def auto_gate(learner: Learner, max_gamma: int = AUTO_GAMMA) -> Gate:
+def auto_gate(learner: Learner) -> Gate:
     """Return the gate ``auto`` for a replay: greedy requests that share what ``learner`` knows."""
-    request = GenerationRequest((0,), gate=GateName.AUTO, gamma=max_gamma)
+    request = GenerationRequest((0,), gate=GateName.AUTO, gamma=AUTO_GAMMA)
 
     def make() -> tuple[Policy, Observe]:
         return learner.policy(request, AlwaysThere()), learner.observer(request) or _ignore
@@ -61,23 +74,24 @@ def auto_gate(learner: Learner, max_gamma: int = AUTO_GAMMA) -> Gate:
 
 
 def replay_fixed(trace: RoundTrace, concurrency: int, policy: Policy) -> ReplayResult:
-    """Return what a policy that learns nothing comes to."""
+    """Return the result of a policy that learns nothing."""
     return Replay(trace, concurrency, lambda: (policy, _ignore)).run()
 
 
-def compare(trace: RoundTrace, concurrency: int, gates: Mapping[str, Policy]) -> tuple[Comparison, Comparison]:
-    """Return how ``auto``, starting from nothing, does against ``gates``: after a quarter of the tokens; over all."""
-    results = {name: replay_fixed(trace, concurrency, policy) for name, policy in gates.items()}
-    told = trace.machine.measured_costs()
-    learned = Replay(trace, concurrency, auto_gate(Learner(lambda: told))).run()
+def compare(name: str, trace: RoundTrace, sessions: int) -> ReplayRow:
+    """Return how every fixed choice and ``auto`` fare on a trace with so many sessions at a time.
+
+    Raises:
+        InvalidArgument: it has fewer texts.
+    """
+    results = {gate: replay_fixed(trace, sessions, policy) for gate, policy in fixed_gates().items()}
+    costs = trace.machine.measured_costs()
+    learned = Replay(trace, sessions, auto_gate(Learner(lambda: costs))).run()
     warmup_tokens = round(WARMUP_SHARE * sum(map(len, trace.texts)))
-    return _compare(learned, results, warmup_tokens), _compare(learned, results, 0)
-
-
-def _compare(learned: ReplayResult, results: Mapping[str, ReplayResult], after_tokens: int) -> Comparison:
-    rates = {name: result.tokens_per_s(after_tokens) for name, result in results.items()}
-    best = max(rates, key=rates.__getitem__)
-    return Comparison(learned.tokens_per_s(after_tokens), rates[ALONE], rates[best], best)
+    rates = {gate: result.tokens_per_s(warmup_tokens) for gate, result in results.items()}
+    best, auto = max(rates, key=rates.__getitem__), learned.tokens_per_s(warmup_tokens)
+    cold = learned.tokens_per_s() / max(result.tokens_per_s() for result in results.values())
+    return ReplayRow(name, sessions, rates[ALONE], rates[best], best, auto, auto / rates[best], cold)
 
 
 def _ignore(record: RoundRecord) -> None:

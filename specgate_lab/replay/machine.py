@@ -12,7 +12,7 @@ from specgate.types import MAX_GAMMA, ForwardCost, check_range
 
 
 class Forward(NamedTuple):
-    """One forward: how many sessions and rows were in it, and what it took."""
+    """One forward: its sessions and rows, and its time."""
 
     sessions: int
     rows: int
@@ -24,7 +24,7 @@ Done = Callable[[Forward], None]
 
 @dataclass(frozen=True, slots=True)
 class SimulatedMachine:
-    """What things take, in microseconds.
+    """Times, in microseconds.
 
     A forward of the target takes ``forward_us``, ``session_us`` for each session after the first, and ``row_us`` for
     each row after a session's first; a draft step ``draft_us``, and ``draft_session_us`` for each session after the
@@ -44,14 +44,14 @@ class SimulatedMachine:
         check_range("forward_us", self.forward_us, 1.0, 1e9)
 
     def measured_costs(self) -> MeasuredCosts:
-        """Return what services on it would tell of themselves."""
+        """Return the costs that services on it would report."""
         target = (ForwardCost(rows, round(self.forward_us + self.row_us * (rows - 1))) for rows in (1, MAX_GAMMA))
         return MeasuredCosts(tuple(target), (ForwardCost(1, round(self.draft_us)),))
 
 
 @dataclass(slots=True)
 class Clock:
-    """Simulated time, and what happens then, in order."""
+    """Simulated time, and its events in order."""
 
     now_us: float = 0.0
     _events: list[tuple[float, int, Callable[[], None]]] = field(default_factory=list)
@@ -61,7 +61,7 @@ class Clock:
         heappush(self._events, (self.now_us + delay_us, next(self._order), call))
 
     def run(self) -> None:
-        """Go on until nothing is left to happen."""
+        """Run until no event is left."""
         while self._events:
             self.now_us, _, call = heappop(self._events)
             call()

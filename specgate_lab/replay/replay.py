@@ -1,13 +1,14 @@
 """Any policy over a trace, in simulated time: the same trace and policies give the same numbers, to the last digit.
 
 A replayed session asks its policy for a plan, waits for the drafter and the verifier of the machine, commits as many
-tokens as the trace says, and tells the observer what a real session would tell. What keeping the drafter warm costs in
+tokens as the trace says, and gives the observer the records of a real session. The cost of keeping the drafter warm in
 a solo run is left out, as are prefills.
 """
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from dataclasses import dataclass, field
+from functools import partial
 
 from orchestrator.policy.gates import Policy
 from specgate.errors import InvalidArgument
@@ -17,7 +18,11 @@ from specgate_lab.replay.trace import RoundTrace, TracedText
 
 Observe = Callable[[RoundRecord], None]
 Gate = Callable[[], tuple[Policy, Observe]]
-"""Makes the policy of one session, and says whom to tell of its verdicts."""
+"""Makes the policy of one session, and the observer of its verdicts."""
+Steps = Generator["float | tuple[Device, int]", Forward, None]
+"""A session: yields what it waits for, some microseconds or the forward of a device with its rows."""
+GOLDEN = 0.6180339887498949
+"""Its multiples, less their whole parts, are spread evenly: jitter without a random number."""
 
 
 @dataclass(slots=True)
@@ -45,8 +50,6 @@ class ReplayResult:
 
     emitted: list[tuple[float, int]] = field(default_factory=list)
     num_full: int = 0
-    num_drafted: int = 0
-    num_rounds: int = 0
 
     @property
     def num_tokens(self) -> int:
@@ -65,135 +68,88 @@ class ReplayResult:
         return (end - start) / (end_us - start_us) * 1e6
 
 
-GOLDEN = 0.6180339887498949
-"""Its multiples, less their whole parts, are spread evenly: jitter without a random number."""
-
-
 class Replay:
     """One trace under one gate, with ``concurrency`` sessions at a time."""
 
     def __init__(self, trace: RoundTrace, concurrency: int, gate: Gate) -> None:
-        self.clock = Clock()
         machine = trace.machine
-        self.machine = machine
-        self.drafter = Device(self.clock, machine.draft_us, machine.draft_session_us, 0.0)
-        self.verifier = Device(self.clock, machine.forward_us, machine.session_us, machine.row_us)
-        self.result = ReplayResult()
+        self._clock = Clock()
+        self._network_us = machine.network_us
+        self._drafter = Device(self._clock, machine.draft_us, machine.draft_session_us, 0.0)
+        self._verifier = Device(self._clock, machine.forward_us, machine.session_us, machine.row_us)
+        self._result = ReplayResult()
         self._waiting = deque(trace.texts)
         self._gate = gate
         self._concurrency = concurrency
         self._num_messages = 0
-
-    def next_one_way_us(self) -> float:
-        """Return what the next message takes: half a round trip, and up to a half more or less, as it comes."""
-        self._num_messages += 1
-        return self.machine.network_us * (0.25 + 0.5 * (self._num_messages * GOLDEN % 1))
 
     def run(self) -> ReplayResult:
         """Decode all texts, ``concurrency`` at a time."""
         if not 1 <= self._concurrency <= len(self._waiting):
             raise InvalidArgument("concurrency", f"{self._concurrency} is outside [1, {len(self._waiting)} texts]")
         for _ in range(self._concurrency):
-            self.start_next()
-        self.clock.run()
-        return self.result
+            self._start_next()
+        self._clock.run()
+        return self._result
 
-    def start_next(self) -> None:
+    def _start_next(self) -> None:
         """Begin with the next text, if there is one."""
         if self._waiting:
-            _Session(self, self._waiting.popleft(), *self._gate()).next_round()
-        elif not self.result.num_full:
-            self.result.num_full = len(self.result.emitted)
+            self._go_on(self._session(self._waiting.popleft(), *self._gate()))
+        elif not self._result.num_full:
+            self._result.num_full = len(self._result.emitted)
 
-    def emitted(self, num_tokens: int) -> None:
-        """Count tokens that were committed now."""
-        self.result.emitted.append((self.clock.now_us, self.result.num_tokens + num_tokens))
-
-
-class _Session:
-    """One text on its way: each step hands the next one to the clock or to a device."""
-
-    def __init__(self, replay: Replay, text: TracedText, policy: Policy, observe: Observe) -> None:
-        self._replay = replay
-        self._progress = Progressing(text)
-        self._policy = policy
-        self._observe = observe
-
-    def next_round(self) -> None:
-        if not self._progress.remaining:
-            self._replay.start_next()
+    def _go_on(self, session: Steps, forward: Forward | None = None) -> None:
+        """Run a session to where it waits next; ``forward`` is the one that it waited for."""
+        try:
+            # ``send`` takes None for a session that has not begun or that waited for time.
+            wait = session.send(forward)  # type: ignore[arg-type]
+        except StopIteration:
+            self._start_next()
             return
-        plan = self._policy.plan(self._progress)
-        _Round(self, plan, min(plan.gamma, self._progress.remaining - 1)).draft()
-
-    def commit(self, plan: RoundPlan, gamma: int, verdict: Verdict, timing: RoundTiming) -> None:
-        progress = self._progress
-        num_tokens = verdict.num_accepted + 1
-        proposal = Proposal((0,) * gamma, draft_us=0) if gamma else NO_PROPOSAL
-        confidence = progress.confidence
-        progress.length += num_tokens
-        self._replay.emitted(num_tokens)
-        finished = not progress.remaining
-        record = RoundRecord(plan, proposal, verdict, num_tokens, confidence, timing, finished)
-        self._observe(record)
-
-    @property
-    def replay(self) -> Replay:
-        return self._replay
-
-    @property
-    def progress(self) -> Progressing:
-        return self._progress
-
-
-class _Round:
-    """One round: ``gamma`` draft steps, one forward, then solo forwards while the plan says so."""
-
-    def __init__(self, session: _Session, plan: RoundPlan, gamma: int) -> None:
-        self._session = session
-        self._replay = session.replay
-        self._clock = session.replay.clock
-        self._plan = plan
-        self._gamma = gamma
-        self._start_us = self._lap_us = self._clock.now_us
-        self._drafted_us = self._back_us = 0.0
-        self._num_solo = 0
-
-    def draft(self) -> None:
-        self._replay.result.num_rounds += self._gamma > 0
-        self._replay.result.num_drafted += self._gamma
-        if self._gamma:
-            self._clock.after(self._replay.next_one_way_us(), lambda: self._step(self._gamma))
+        if isinstance(wait, tuple):
+            device, rows = wait
+            device.submit(rows, partial(self._go_on, session))
         else:
-            self._send()
+            self._clock.after(wait, partial(self._go_on, session))
 
-    def _step(self, left: int) -> None:
-        if left == self._gamma:
-            self._lap_us = self._clock.now_us
-        if left:
-            self._replay.drafter.submit(1, lambda _: self._step(left - 1))
-        else:
-            self._drafted_us = self._clock.now_us - self._lap_us
-            self._clock.after(self._replay.next_one_way_us(), self._send)
+    def _session(self, text: TracedText, policy: Policy, observe: Observe) -> Steps:
+        """Decode one text, round by round."""
+        progress = Progressing(text)
+        while progress.remaining:
+            plan, start_us = policy.plan(progress), self._clock.now_us
+            gamma = min(plan.gamma, progress.remaining - 1)
+            if gamma:
+                yield self._next_one_way_us()
+                for _ in range(gamma):
+                    yield self._drafter, 1
+                yield self._next_one_way_us()
+            yield self._next_one_way_us()
+            asked_us = self._clock.now_us
+            forward = yield self._verifier, gamma + 1
+            # The verifier commits at once; the way back counts before the next plan.
+            back_us = self._next_one_way_us()
+            timing = RoundTiming(round(self._clock.now_us + back_us - start_us))
+            verdict = self._verdict(progress, gamma, forward, asked_us)
+            observe(self._commit(progress, plan, gamma, verdict, timing))
+            for _ in range(plan.max_solo_tokens):
+                if not progress.remaining or (progress.confidence or 0.0) >= plan.solo_below:
+                    break
+                asked_us = self._clock.now_us
+                forward = yield self._verifier, 1
+                verdict = self._verdict(progress, 0, forward, asked_us, solo=True)
+                observe(self._commit(progress, plan, 0, verdict, RoundTiming()))
+            yield back_us
 
-    def _send(self) -> None:
-        self._clock.after(self._replay.next_one_way_us(), self._verify)
+    def _next_one_way_us(self) -> float:
+        """Return what the next message takes: half a round trip, and up to a half more or less, as it comes."""
+        self._num_messages += 1
+        return self._network_us * (0.25 + 0.5 * (self._num_messages * GOLDEN % 1))
 
-    def _verify(self) -> None:
-        self._lap_us = self._clock.now_us
-        self._replay.verifier.submit(self._gamma + 1, self._judged)
-
-    def _judged(self, forward: Forward) -> None:
-        # What is committed is known at the verifier at once; the way back counts before the next plan.
-        back_us = self._back_us = self._replay.next_one_way_us()
-        progress, gamma = self._session.progress, self._gamma
+    def _verdict(
+        self, progress: Progressing, gamma: int, forward: Forward, asked_us: float, *, solo: bool = False
+    ) -> Verdict:
         accepted = progress.text.survivors(progress.length, gamma)
-        timing = RoundTiming(round(self._clock.now_us + back_us - self._start_us))
-        self._session.commit(self._plan, gamma, self._verdict(forward, accepted), timing)
-        self._go_on()
-
-    def _verdict(self, forward: Forward, accepted: int, *, solo: bool = False) -> Verdict:
-        progress = self._session.progress
         confidences = progress.text.confidences[progress.length : progress.length + accepted + 1]
         return Verdict(
             0,
@@ -201,24 +157,18 @@ class _Round:
             token_id=0,
             confidence=confidences[-1],
             solo=solo,
-            verify_us=round(self._clock.now_us - self._lap_us),
+            verify_us=round(self._clock.now_us - asked_us),
             batch_sessions=forward.sessions,
             batch_rows=forward.rows,
             forward_us=round(forward.us),
             accepted_confidences=confidences[:-1],
         )
 
-    def _go_on(self) -> None:
-        progress, plan = self._session.progress, self._plan
-        confidence = progress.confidence
-        closed = confidence is not None and confidence < plan.solo_below
-        if not progress.remaining or not closed or self._num_solo >= plan.max_solo_tokens:
-            self._clock.after(self._back_us, self._session.next_round)
-            return
-        self._num_solo += 1
-        self._lap_us = self._clock.now_us
-        self._replay.verifier.submit(1, self._commit_solo)
-
-    def _commit_solo(self, forward: Forward) -> None:
-        self._session.commit(self._plan, 0, self._verdict(forward, 0, solo=True), RoundTiming())
-        self._go_on()
+    def _commit(
+        self, progress: Progressing, plan: RoundPlan, gamma: int, verdict: Verdict, timing: RoundTiming
+    ) -> RoundRecord:
+        num_tokens, confidence = verdict.num_accepted + 1, progress.confidence
+        progress.length += num_tokens
+        self._result.emitted.append((self._clock.now_us, self._result.num_tokens + num_tokens))
+        proposal = Proposal((0,) * gamma, draft_us=0) if gamma else NO_PROPOSAL
+        return RoundRecord(plan, proposal, verdict, num_tokens, confidence, timing, not progress.remaining)

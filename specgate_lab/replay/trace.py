@@ -1,17 +1,17 @@
-"""Round traces: what a text would have meant to any gate, and what rounds cost, as JSON lines. See ``recording``."""
+"""Round traces: what any gate needs to know of a text, and what rounds cost, as JSON lines. See ``recording``."""
 
 import json
 from dataclasses import asdict, dataclass
-from itertools import count
 from pathlib import Path
 
+from orchestrator.terminal.results import write_whole
 from specgate.errors import InvalidArgument
 from specgate_lab.replay.machine import SimulatedMachine
 
 
 @dataclass(frozen=True, slots=True)
 class TracedText:
-    """One answer: per emitted position the target's confidence, and whether the draft agrees; None: not known."""
+    """One answer: the target's confidence at each emitted position, and whether the draft agrees; None: not known."""
 
     confidences: tuple[float, ...]
     agrees: tuple[bool | None, ...]
@@ -23,16 +23,10 @@ class TracedText:
     def __len__(self) -> int:
         return len(self.confidences)
 
-    @property
-    def num_unknown(self) -> int:
-        return self.agrees.count(None)
-
     def survivors(self, position: int, gamma: int) -> int:
-        """Return how many of ``gamma`` draft tokens from ``position`` on stand. What is not known does not."""
-        return next(index for index in count() if index == gamma or not self._agrees(position + index))
-
-    def _agrees(self, position: int) -> bool:
-        return position < len(self.agrees) and bool(self.agrees[position])
+        """Return how many of ``gamma`` draft tokens from ``position`` on are accepted. An unknown one is not."""
+        drafted = self.agrees[position : position + gamma]
+        return next((index for index, agrees in enumerate(drafted) if not agrees), len(drafted))
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,12 +38,12 @@ class RoundTrace:
 
 
 def write_trace(path: Path, trace: RoundTrace) -> None:
-    """Write the machine, then a line a text; confidences to 0.0001."""
+    """Write the machine, then a line for each text; confidences to 0.0001. Raises as ``write_whole`` does."""
     texts = [
         {"confidences": [round(one, 4) for one in text.confidences], "agrees": text.agrees} for text in trace.texts
     ]
     lines = [{"machine": asdict(trace.machine)}, *({"text": text} for text in texts)]
-    path.write_text("".join(json.dumps(line, separators=(",", ":")) + "\n" for line in lines), encoding="utf-8")
+    write_whole(path, "".join(json.dumps(line, separators=(",", ":")) + "\n" for line in lines), "out")
 
 
 def read_trace(path: Path) -> RoundTrace:

@@ -1,7 +1,7 @@
-"""The replicas of a served system on this machine, and what each says of its sessions and pages."""
+"""The replicas of a served system on this machine, and what each reports of its sessions and pages."""
 
 import asyncio
-from collections.abc import Iterator
+import re
 from typing import NamedTuple
 
 from orchestrator.decode.ports import Lease
@@ -25,7 +25,7 @@ class ServedReplica(NamedTuple):
 
 
 class Held(NamedTuple):
-    """What replicas hold at one moment: sessions, and tokens in pages that are in use; ``replicas`` told so."""
+    """Sessions, and tokens in pages that are in use, at one moment, as so many ``replicas`` report them."""
 
     sessions: int = 0
     kv_tokens: int = 0
@@ -34,15 +34,12 @@ class Held(NamedTuple):
 
 def replicas_under(pid: int) -> list[ServedReplica]:
     """Return the replicas of the Ray that ``pid`` has started, by the names that they give their processes."""
-    named = ((one, title.removeprefix(_TITLE)) for one, title in descendants(pid).items() if title.startswith(_TITLE))
-    # The title is APP:DEPLOYMENT, and behind a method's name while that runs.
-    return sorted(ServedReplica(one, role) for one, name in named for role in _roles(name))
-
-
-def _roles(name: str) -> Iterator[str]:
-    for role in (*ROLES, "gateway"):
-        if role.capitalize() in name.replace("#", ":").replace(".", ":").split(":"):
-            yield role
+    found = []
+    for one, title in descendants(pid).items():
+        # The title is APP:DEPLOYMENT, after the name of a method while that runs.
+        names = re.split("[:#.]", title.removeprefix(_TITLE)) if title.startswith(_TITLE) else ()
+        found += [ServedReplica(one, role) for role in (*ROLES, "gateway") if role.capitalize() in names]
+    return sorted(found)
 
 
 async def model_info(replica: ServedReplica) -> ModelInfo | None:
@@ -52,7 +49,7 @@ async def model_info(replica: ServedReplica) -> ModelInfo | None:
     channels = ChannelCache()
     try:
         dialer = GrpcDialer(channels, ANSWER_S)
-        # Ray's own ports are among them; nobody answers to our call there.
+        # Ray's own ports are among them; they do not answer this call.
         for one in listeners(replica.pid):
             try:
                 return await dialer.model_info(Lease(f"127.0.0.1:{one.port}"), replica.role, ANSWER_S)
@@ -64,12 +61,12 @@ async def model_info(replica: ServedReplica) -> ModelInfo | None:
 
 
 async def are_batch_invariant(replicas: list[ServedReplica]) -> bool:
-    """Return whether each verifier says that its rows' bits depend on nobody who shares their forward."""
+    """Return whether each verifier reports that it is batch-invariant."""
     infos = await asyncio.gather(*(model_info(one) for one in replicas if one.role == "verifier"))
     return bool(infos) and all(info is not None and info.batch_invariant for info in infos)
 
 
 async def held_by(replicas: list[ServedReplica]) -> Held:
     """Return what all drafters and verifiers hold together; those that do not answer are left out."""
-    told = [loads_of(info) for info in await asyncio.gather(*map(model_info, replicas)) if info is not None]
-    return Held(sum(sessions.used for sessions, _ in told), sum(kv_tokens.used for _, kv_tokens in told), len(told))
+    loads = [loads_of(info) for info in await asyncio.gather(*map(model_info, replicas)) if info is not None]
+    return Held(sum(sessions.used for sessions, _ in loads), sum(kv_tokens.used for _, kv_tokens in loads), len(loads))

@@ -1,6 +1,7 @@
-"""Ways to draft, each measured in turns with the target alone: the ratio tells, whatever else the machine does."""
+"""Ways to draft, each measured in turns with the target alone: their ratio holds whatever else the machine does."""
 
-from collections.abc import Callable, Mapping, Sequence
+import math
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -8,14 +9,17 @@ from orchestrator.decode.request import GenerationRequest
 from orchestrator.generation.orchestrator import Orchestrator
 from orchestrator.policy.gates import Gate
 from specgate_lab.bench.row_names import TARGET
-from specgate_lab.experiment import Sample
-from specgate_lab.statistics import Interval, Rate, acceptance_rate, ratio_interval
+from specgate_lab.experiment import Sample, Samples
+from specgate_lab.statistics import Interval, Rate, Ratio, acceptance_rate
 from specgate_lab.variants import Decode, decode_in_turns, pair_variant
+
+WORTH_IT = 1.03
+"""Less than this is no reason to run a second service."""
 
 
 @dataclass(frozen=True, slots=True)
 class Gain:
-    """What a way to draft brought: tokens a second, and those over the target alone's of the same minutes."""
+    """The gain of a way to draft: tokens per second, and those over the target alone's of the same minutes."""
 
     name: str
     tokens_per_s: float
@@ -30,7 +34,7 @@ class Gain:
         return is_sure and self.ratio >= WORTH_IT and self.acceptance is not None
 
     def __str__(self) -> str:
-        return f"{self.ratio:.2f} × the target alone{told_interval(self.interval)}"
+        return f"{self.ratio:.2f} × the target alone{in_brackets(self.interval)}"
 
     def to_object(self) -> dict[str, Any]:
         """Return all of it as JSON has it."""
@@ -43,11 +47,7 @@ class Gain:
         }
 
 
-WORTH_IT = 1.03
-"""Less than this is no reason to run a second service."""
-
-
-def told_interval(interval: Interval | None) -> str:
+def in_brackets(interval: Interval | None) -> str:
     """Return a 95 % interval in words, nothing where there is none."""
     return f" ({interval.low:.2f} to {interval.high:.2f})" if interval else ""
 
@@ -57,42 +57,48 @@ def gated(gate: Gate, gamma: int | None = None, threshold: float | None = None) 
     return GenerationRequest((0,), gate=gate, gamma=gamma, gate_threshold=threshold)
 
 
+ALONE = gated(Gate.NONE, 0)
+
+
 async def measure_beside_target(
-    ways: Mapping[str, tuple[Orchestrator, GenerationRequest]],
+    variants: Mapping[str, Decode],
     target: Orchestrator,
     requests: Sequence[GenerationRequest],
     repeats: int,
     on_turn: Callable[[], None],
+    budget_s: float = math.inf,
 ) -> dict[str, list[Sample]]:
-    """Return the samples of every way and of ``TARGET``; a way is an orchestrator, and what stands for its gate."""
-    alone = pair_variant(target, gated(Gate.NONE, 0))
-    todo: dict[str, Decode] = {TARGET: alone}
-    todo |= {name: pair_variant(orchestrator, like) for name, (orchestrator, like) in ways.items()}
-    return await decode_in_turns(todo, requests, repeats, on_turn)
+    """Return the samples of ``TARGET`` and of every variant; see ``measure`` for the budget."""
+    todo = {TARGET: pair_variant(target, ALONE), **variants}
+    return await decode_in_turns(todo, requests, repeats, on_turn, budget_s)
 
 
-def gain_of(name: str, samples: Mapping[str, Sequence[Sample]], base: str = TARGET) -> Gain:
-    """Return what a way brought over ``base``."""
-    own, rates = samples[name], {key: Rate.of(samples[key]).median for key in (name, base)}
-    return Gain(
-        name,
-        rates[name],
-        rates[name] / rates[base] if rates[base] else 0.0,
-        ratio_interval(own, samples[base]),
-        acceptance_rate([stats for one in own for stats in one.stats]),
-    )
+def gain_of(name: str, samples: Samples, base: str = TARGET) -> Gain:
+    """Return the gain of a variant over ``base``."""
+    own, ratio = samples[name], Ratio.of(samples[name], samples[base])
+    acceptance = acceptance_rate([stats for sample in own for stats in sample.stats])
+    return Gain(name, Rate.of(own).median, ratio.value, ratio.interval, acceptance)
 
 
-def texts_differ(samples: Mapping[str, Sequence[Sample]]) -> list[str]:
-    """Return the ways whose texts are not the target's, prompt by prompt."""
-    told = {(one.case, one.repeat): one.token_ids for one in samples[TARGET]}
+def texts_differ(samples: Samples) -> list[str]:
+    """Return the variants whose texts are not the target's, prompt by prompt."""
+    expected = {(one.case, one.repeat): one.token_ids for one in samples[TARGET]}
     return [
-        name for name, own in samples.items() if any(told.get((one.case, one.repeat)) != one.token_ids for one in own)
+        name
+        for name, own in samples.items()
+        if any(expected.get((one.case, one.repeat)) != one.token_ids for one in own)
     ]
 
 
+def fault_words(names: Collection[str]) -> list[str]:
+    """Return a sentence on variants whose texts are not the target's, none where there are none."""
+    return (
+        [f"Texts were not the target's with: {', '.join(sorted(names))}. That is a fault; report it."] if names else []
+    )
+
+
 def of_length(requests: Sequence[GenerationRequest], lengths: Sequence[int]) -> list[GenerationRequest]:
-    """Return requests whose answers are exactly so long, whatever ends them otherwise: every way writes as much.
+    """Return requests whose answers have exactly these lengths, so that every variant writes as much.
 
     Args:
         lengths: of the target's own answers. One of a single token has nothing to time, and is made longer.
@@ -104,5 +110,5 @@ def of_length(requests: Sequence[GenerationRequest], lengths: Sequence[int]) -> 
 
 
 def seeded(requests: Sequence[GenerationRequest]) -> list[GenerationRequest]:
-    """Return requests that all ways answer alike: with a seed each, its number where none is given."""
+    """Return requests with a seed each, so that all variants answer alike: its number where none is given."""
     return [replace(one, seed=number if one.seed is None else one.seed) for number, one in enumerate(requests)]

@@ -11,7 +11,7 @@ from orchestrator.decode.text import TextTokenizer
 from orchestrator.generation.orchestrator import Generation
 from orchestrator.policy.gates import Gate
 from specgate.types import SamplingParams, Verification
-from specgate_lab.gates.pairs import SLOW_SERVICE
+from specgate_lab.gates.drafters import SLOW_SERVICE
 from tests.support.orchestrating import connected, expect_texts, num_prepared, run, run_all
 from tests.support.services import HELD_OUT_PROMPTS, PAIR, Service, running
 

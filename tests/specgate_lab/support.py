@@ -7,7 +7,6 @@ from orchestrator.decode.output_text import OutputText
 from orchestrator.decode.request import GenerationRequest, GenerationStats
 from orchestrator.decode.session import Session
 from orchestrator.generation.generation import Generation
-from orchestrator.policy.auto.costs import MeasuredCosts
 from orchestrator.policy.auto.learner import Learner
 from orchestrator.policy.gates import Gate, make_policy
 from orchestrator.services.failover import FailoverVerifier
@@ -42,9 +41,6 @@ class FakeStart:
 
     def __call__(self, request: GenerationRequest) -> Generation:
         return self.generate(request)
-
-    def measured_costs(self) -> MeasuredCosts:
-        return MeasuredCosts()
 
     def generate(self, request: GenerationRequest) -> Generation:
         self.asked.append(request)

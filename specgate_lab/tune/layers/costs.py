@@ -1,12 +1,11 @@
-"""What a draft token takes by the blocks that are kept: measured with real drafters that leave half of them out."""
+"""The time of a draft token by the blocks that are kept, measured with drafters that leave half of them out."""
 
 import itertools
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from statistics import median
 
-from orchestrator.decode.request import GenerationRequest, GenerationStats
+from orchestrator.decode.request import GenerationRequest
 from orchestrator.generation.orchestrator import Orchestrator
 from orchestrator.policy.gates import Gate
 from orchestrator.terminal.results import overhead_us
@@ -14,16 +13,18 @@ from specgate.types import ForwardCost
 from specgate_lab.tune.layers.blocks import Blocks, BlockSet
 from specgate_lab.tune.layers.drafters import SkipDrafters
 from specgate_lab.tune.layers.predict import MeasuredTimes
+from specgate_lab.tune.versus_target import gated
+from specgate_lab.variants import pair_variant
 
 PROBE_GAMMA = 4
 """Draft tokens of the rounds that are timed: enough that a round is mostly drafting."""
 PROBE_REQUESTS = 4
 GUESSES = 4
-"""That run-ahead drafts side by side, unless it is told otherwise."""
+"""That run-ahead drafts side by side by default."""
 
 
 def probes(blocks: Blocks) -> list[BlockSet]:
-    """Return sets whose times tell what a block takes: without one layer, half of the attention, of the MLPs, of both.
+    """Return sets to measure: without one layer, half of the attention, of the MLPs, of both.
 
     The layers that are left out are every second one, so that layers of different kinds are left out alike.
     """
@@ -33,7 +34,7 @@ def probes(blocks: Blocks) -> list[BlockSet]:
 
 
 def fit(draft_us: Sequence[tuple[BlockSet, float]], num_layers: int) -> tuple[float, float, float, float]:
-    """Return (base, attention, mlp, misfit): least squares of what a draft token takes by what is kept.
+    """Return (base, attention, mlp, misfit): least squares of the time of a draft token by the blocks that are kept.
 
     Where attention and MLP were never left out apart, each counts for a half of a layer.
     """
@@ -43,7 +44,7 @@ def fit(draft_us: Sequence[tuple[BlockSet, float]], num_layers: int) -> tuple[fl
     times = np.array([us for _, us in draft_us])
     table = np.array([(1.0, attention, mlp) for attention, mlp in kept])
     best, least = np.zeros(3), math.inf
-    # Nothing takes less than no time: of all choices of what takes any, the one that fits best.
+    # No time is negative: of all choices of times that are not 0, the one that fits best.
     for used in itertools.product((True, False), repeat=3):
         columns = np.array(used)
         found = np.zeros(3)
@@ -59,7 +60,7 @@ def fit(draft_us: Sequence[tuple[BlockSet, float]], num_layers: int) -> tuple[fl
 async def measure_times(
     drafters: SkipDrafters, requests: Sequence[GenerationRequest], alone_us: float, on_probe: Callable[[], None]
 ) -> MeasuredTimes:
-    """Return what rounds take, with one drafter after the other beside the pair's verifier.
+    """Return the times of rounds, with one drafter after the other beside the pair's verifier.
 
     Args:
         alone_us: a token of the target alone.
@@ -70,7 +71,8 @@ async def measure_times(
     found, overheads, ahead = list[tuple[BlockSet, float]](), list[int](), list[float]()
     for skip in probes(drafters.blocks):
         async with drafters.without(skip, run_ahead=0) as orchestrator:
-            stats = [await _probe(orchestrator, request) for request in requests[:PROBE_REQUESTS]]
+            probe = pair_variant(orchestrator, gated(Gate.NONE, PROBE_GAMMA))
+            stats = [(await probe(request)).stats[0] for request in requests[:PROBE_REQUESTS]]
             ahead.append(_ahead(orchestrator))
         token_us = [us / n for one in stats for us, n in zip(one.draft_us, one.draft_lengths, strict=True) if n]
         found.append((skip, median(token_us)))
@@ -81,15 +83,8 @@ async def measure_times(
     return MeasuredTimes(forward, alone_us, base, attention, mlp, median(ahead), overhead, round(misfit, 3))
 
 
-async def _probe(orchestrator: Orchestrator, request: GenerationRequest) -> GenerationStats:
-    async with orchestrator.generate(replace(request, gamma=PROBE_GAMMA, gate=Gate.NONE)) as generation:
-        async for _ in generation:
-            pass
-        return generation.stats
-
-
 def _ahead(orchestrator: Orchestrator) -> float:
-    """Return what a forward of as many rows as there are guesses takes, over one of a row."""
+    """Return the time of a forward of as many rows as there are guesses, over that of one row."""
     info = orchestrator.draft_info
     costs: Sequence[ForwardCost] = info.forward_costs if info else ()
     times = {cost.rows: cost.forward_us for cost in costs}

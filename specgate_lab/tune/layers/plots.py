@@ -1,4 +1,4 @@
-"""A search as a picture: every set that was tried, how the best one grew, and what each block is worth."""
+"""A search as a picture: every set that was tried, how the best one grew, and the harm of each block."""
 
 from collections.abc import Sequence
 from itertools import accumulate
@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from specgate_lab.report import new_figure, save_figure
+from specgate_lab.tune.layers.predict import Judged
 from specgate_lab.tune.layers.report import SearchReport
-from specgate_lab.tune.layers.study import Judged
 
 _KINDS = {"attention": "tab:blue", "mlp": "tab:orange", "layer": "tab:blue"}
 
@@ -26,25 +26,15 @@ def draw_search(path: Path, report: SearchReport) -> None:
     save_figure(figure, path, "out")
 
 
-def _ratios(report: SearchReport, sets: Sequence[Judged]) -> list[float]:
-    return [one.prediction(run_ahead=report.run_ahead).ratio for one in sets]
-
-
 def _draw_sets(figure: Any, axes: Any, report: SearchReport) -> None:
-    tried, random = report.tried, report.random.sets
-    shown = axes.scatter(
-        [report.blocks.count(one.skip) for one in tried],
-        [one.ahead.agreement for one in tried],
-        c=_ratios(report, tried),
-        cmap="viridis",
-        label="tried",
-    )
-    at_random = ([report.blocks.count(one.skip) for one in random], [one.ahead.agreement for one in random])
-    axes.scatter(*at_random, marker="x", color="tab:red", label="at random")
-    best = report.best.judged
-    axes.scatter(
-        [report.blocks.count(best.skip)], [best.ahead.agreement], s=160, facecolors="none", edgecolors="k", label="best"
-    )
+    def scatter(sets: Sequence[Judged], **style: Any) -> Any:
+        counts = [report.blocks.count(one.skip) for one in sets]
+        return axes.scatter(counts, [one.prediction.agreement for one in sets], **style)
+
+    ratios = [one.ratio for one in report.tried]
+    shown = scatter(report.tried, c=ratios, cmap="viridis", label="tried")
+    scatter(report.random, marker="x", color="tab:red", label="at random")
+    scatter([report.best.judged], s=160, facecolors="none", edgecolors="k", label="best")
     axes.set(xlabel=f"blocks left out, of {len(report.blocks.names)}", ylabel="choice is the target's", ylim=(0, 1))
     axes.grid(alpha=0.3)
     axes.legend(fontsize=8)
@@ -52,11 +42,10 @@ def _draw_sets(figure: Any, axes: Any, report: SearchReport) -> None:
 
 
 def _draw_progress(axes: Any, report: SearchReport) -> None:
-    ratios = _ratios(report, report.tried)
+    ratios = [one.ratio for one in report.tried]
     axes.plot(range(1, len(ratios) + 1), ratios, ".", color="tab:gray", label="each set")
     axes.plot(range(1, len(ratios) + 1), list(accumulate(ratios, max)), color="tab:green", label="best so far")
-    run = report.best.best
-    axes.axhline(run.ratio, color="tab:green", linestyle=":", label="best, when it was run")
+    axes.axhline(report.best.best.ratio, color="tab:green", linestyle=":", label="best, when it was run")
     axes.axhline(1.0, color="k", linewidth=0.8, label="the target alone")
     axes.set(xlabel="sets tried", ylabel="× the target alone")
     axes.grid(alpha=0.3)

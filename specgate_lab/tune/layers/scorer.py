@@ -1,6 +1,7 @@
 """The process that holds the target while blocks of it are left out, seen from outside."""
 
 from collections.abc import Sequence
+from dataclasses import asdict
 from typing import Any
 
 from orchestrator.local.child import Child
@@ -8,7 +9,7 @@ from orchestrator.terminal.model_options import ModelOptions
 from specgate.errors import ModelLoadError, ServiceUnavailable
 from specgate_lab.tune.layers.blocks import Blocks, BlockSet
 from specgate_lab.tune.layers.predict import Ranks
-from specgate_lab.tune.layers.record import RecordedText
+from specgate_lab.tune.recording import RecordedText
 
 PROGRAM = "specgate.runtime.layer_trials"
 
@@ -17,10 +18,10 @@ class BlockScorer:
     """Says where a target without some of its blocks would draft what the whole one wrote."""
 
     def __init__(self, models: ModelOptions, cpu: int | None) -> None:
-        service = models.service
-        self._arguments = [models.target_model or "", "--threads", str(service.value("threads") or 1)]
-        self._arguments += ["--dtype", service.value("dtype"), "--device", service.value("device")]
-        self._arguments += [] if cpu is None else ["--cpu", str(cpu)]
+        flags = {"threads": models.service.value("threads") or 1, "cpu": cpu}
+        flags |= {name: models.service.value(name) for name in ("dtype", "device")}
+        given = [part for name, value in flags.items() if value is not None for part in (f"--{name}", str(value))]
+        self._arguments = [models.target_model or "", *given]
         self._child: Child | None = None
 
     async def start(self, texts: Sequence[RecordedText]) -> Blocks:
@@ -32,7 +33,7 @@ class BlockScorer:
         """
         self._child = await Child.start(PROGRAM, self._arguments)
         ready = await self._answer()
-        await self._child.send({"texts": [text.to_object() for text in texts]})
+        await self._child.send({"texts": [asdict(text) for text in texts]})
         await self._answer()
         return Blocks(ready["num_layers"], ready["has_mlp_blocks"])
 

@@ -1,14 +1,12 @@
 """The search itself: trials, one forward of the recorded texts each."""
 
 import random
-from collections.abc import Callable
-from statistics import mean
-from typing import NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Protocol
 
 from specgate_lab.tune.layers.blocks import Blocks, BlockSet
-from specgate_lab.tune.layers.predict import MeasuredTimes, agreement, predict
-from specgate_lab.tune.layers.scorer import BlockScorer
-from specgate_lab.tune.layers.study import Judged, LayerStudy
+from specgate_lab.tune.layers.predict import Judged, MeasuredTimes, Ranks, agreement, predict
+from specgate_lab.tune.layers.study import LayerStudy
 
 MOST_REPEATED = 3
 """Trials for each set that is wanted: a sampler that is sure of itself proposes the same set again and again."""
@@ -17,30 +15,22 @@ OnTrial = Callable[[int, Judged | None], None]
 """Called with how many sets were tried, and the best of them."""
 
 
-class RandomSets(NamedTuple):
-    """Sets of as many blocks as the best one has, of any layers."""
+class Scorer(Protocol):
+    """Says where a target without some of its blocks would draft the recorded texts."""
 
-    sets: tuple[Judged, ...]
-
-    def mean_ratio(self, *, run_ahead: bool) -> float:
-        return mean(one.prediction(run_ahead=run_ahead).ratio for one in self.sets)
-
-    def middle(self, *, run_ahead: bool) -> Judged:
-        """Return the set that is neither among the better nor among the worse ones."""
-        ordered = sorted(self.sets, key=lambda one: one.prediction(run_ahead=run_ahead).ratio)
-        return ordered[len(ordered) // 2]
+    async def ranks(self, skip: BlockSet, num_texts: int) -> list[Ranks]: ...
 
 
 class LayerSearch:
     """Tries sets of blocks on recorded texts.
 
     Args:
-        num_texts: that were recorded; a half of them tells what each block alone is worth.
-        run_ahead: which of the two predictions is to be made large.
+        num_texts: that were recorded; one half of them measures each block alone.
+        run_ahead: whether the drafter runs ahead.
     """
 
     def __init__(
-        self, scorer: BlockScorer, blocks: Blocks, times: MeasuredTimes, num_texts: int, *, run_ahead: bool
+        self, scorer: Scorer, blocks: Blocks, times: MeasuredTimes, num_texts: int, *, run_ahead: bool
     ) -> None:
         self._scorer = scorer
         self._blocks = blocks
@@ -57,33 +47,35 @@ class LayerSearch:
             on_block()
         return harm
 
-    async def run(self, study: LayerStudy, num_sets: int, on_trial: OnTrial) -> None:
-        """Try sets until the study knows ``num_sets``."""
+    async def run(
+        self, study: LayerStudy, first: Sequence[Sequence[str]], num_sets: int, on_trial: OnTrial
+    ) -> list[Judged]:
+        """Try sets, those of ``first`` before others, until the study knows ``num_sets``; return the best one first."""
         known = {one.skip: one for one in study.judged(self._blocks)}
-        on_trial(len(known), self.best(known))
+        sampler = study.sampler(self._blocks, first)
+        on_trial(len(known), _best(known))
         while len(known) < num_sets and study.num_done < num_sets * MOST_REPEATED:
-            trial, skip = study.ask(self._blocks)
+            trial, names = sampler.ask()
+            skip = self._blocks.set_of(names)
             judged = known.get(skip)
             if judged is None and self._blocks.can_draft(skip):
-                judged = known[skip] = await self.judge(skip)
-            study.tell(trial, judged, run_ahead=self._run_ahead)
-            on_trial(len(known), self.best(known))
+                judged = known[skip] = await self._judge(skip)
+            study.add(names, judged)
+            sampler.tell(trial, judged)
+            on_trial(len(known), _best(known))
+        return sorted(known.values(), key=lambda one: -one.ratio)
 
-    async def judge(self, skip: BlockSet) -> Judged:
-        """Return what is predicted of a set."""
+    async def _judge(self, skip: BlockSet) -> Judged:
         ranks = await self._scorer.ranks(skip, self._num_texts)
         draft_us = self._times.draft_us(skip, self._blocks.num_layers)
-        return Judged(
-            skip,
-            predict(ranks, draft_us, self._times, run_ahead=True),
-            predict(ranks, draft_us, self._times, run_ahead=False),
-        )
+        return Judged(skip, predict(ranks, draft_us, self._times, run_ahead=self._run_ahead))
 
-    async def random_sets(self, like: BlockSet, count: int, seed: int) -> RandomSets:
-        """Return ``count`` random sets of as many blocks."""
+    async def random_sets(self, like: BlockSet, count: int, seed: int) -> list[Judged]:
+        """Return ``count`` random sets of as many blocks, the best one first."""
         draw = random.Random(seed)
-        return RandomSets(tuple([await self.judge(self._blocks.random_set(like, draw)) for _ in range(count)]))
+        judged = [await self._judge(self._blocks.random_set(like, draw)) for _ in range(count)]
+        return sorted(judged, key=lambda one: -one.ratio)
 
-    def best(self, known: dict[BlockSet, Judged]) -> Judged | None:
-        """Return the set with the most tokens a second, None of nothing."""
-        return max(known.values(), key=lambda one: one.prediction(run_ahead=self._run_ahead).ratio, default=None)
+
+def _best(known: dict[BlockSet, Judged]) -> Judged | None:
+    return max(known.values(), key=lambda one: one.ratio, default=None)

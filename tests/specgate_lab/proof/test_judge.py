@@ -36,7 +36,7 @@ def test_equal_texts_pass() -> None:
     assert check.figures["margins"] == [pytest.approx([1.0, 0.5, 2.0, 3.0])]
 
 
-def test_a_parting_fails_and_tells_its_place_and_margin() -> None:
+def test_a_parting_fails_and_is_told_with_its_place_and_margin() -> None:
     check = greedy(parted(TEXT, 2), (1.0, 0.5, 0.02, 3.0))
     assert check.outcome is CheckResult.FAIL
     assert check.details == ("prompt 1, γ 4: parts at token 3, 1 in place of 7, margin 0.02",)
@@ -49,13 +49,12 @@ def test_a_parting_fails_and_tells_its_place_and_margin() -> None:
         (0.9e-4, "float32", CheckResult.NEAR_TIE),
         (1.1e-4, "float32", CheckResult.FAIL),
         (0.03125, "float16", CheckResult.NEAR_TIE),
-        (0.04, "float16", CheckResult.FAIL),
         (0.25, "bfloat16", CheckResult.NEAR_TIE),
         (0.3, "bfloat16", CheckResult.FAIL),
         (0.25, "unheard-of", CheckResult.NEAR_TIE),
     ],
 )
-def test_a_margin_below_the_limit_explains_a_parting(margin: float, dtype: str, outcome: CheckResult) -> None:
+def test_a_margin_within_the_limit_explains_a_parting(margin: float, dtype: str, outcome: CheckResult) -> None:
     assert greedy(parted(TEXT, 1), (1.0, margin, 1.0, 1.0), dtype).outcome is outcome
 
 
@@ -86,8 +85,7 @@ def test_no_near_tie_excuses_a_verifier_whose_rows_are_the_same_in_every_batch(d
 def test_where_nothing_was_drafted_nothing_is_shown() -> None:
     idle = replace(TEXT, drafted=0, accepted=0)
     assert greedy(idle, (1.0,) * 4).outcome is CheckResult.UNDECIDED
-    reference = with_margins(idle, 1.0, 1.0, 1.0, 1.0)
-    check = judge_greedy("target alone", [reference], {"transformers": [idle]}, "float32", drafts=False)
+    check = judge_greedy("target alone", [idle], {"transformers": [idle]}, "float32", drafts=False)
     assert check.outcome is CheckResult.PASS
 
 

@@ -52,43 +52,39 @@ def test_the_bundled_pair_passes(orchestrator: Cli, prompts: list[str], tmp_path
     assert all(0.001 < test["corrected_p"] <= 1 for test in law["tests"])
 
 
-def prove_with(rule: str, flags: list[str], drafter: Service, orchestrator: Cli, file: Path) -> dict[str, str]:
-    """Prove a verifier that breaks ``rule``, expect to be told so, and return every check's outcome."""
-    module = ("tests.support.broken_verifier", "--break", rule)
+PASSED = {**dict.fromkeys(TEXTS, "pass"), "target alone": "skipped", "rejection, law": "pass"}
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize(
+    ("rule", "size", "failed"),
+    [
+        # The residual is the plain target.
+        ("residual", ("--max-tokens", "4", "--samples", "200"), ("rejection, law",)),
+        # A draft is accepted though it disagrees.
+        ("agreement", SMALL, TEXTS),
+        # A grammar holds for the first row alone.
+        ("mask", SMALL, ("shared noise, a grammar",)),
+    ],
+)
+def test_a_broken_rule_fails_the_checks_that_depend_on_it(
+    orchestrator: Cli,
+    prompts: list[str],
+    drafter: Service,
+    tmp_path: Path,
+    rule: str,
+    size: tuple[str, ...],
+    failed: tuple[str, ...],
+) -> None:
+    file, module = tmp_path / "proof.json", ("tests.support.broken_verifier", "--break", rule)
     with running("verifier", PAIR / "target", "--max-sessions", "32", module=module) as verifier:
         named = ["--verifier", verifier.endpoint, "--drafter", drafter.endpoint]
-        code, shown, _ = orchestrator("prove", *flags, *named, "--json", str(file))
+        code, shown, _ = orchestrator("prove", *prompts, *size, *named, "--json", str(file))
     assert code == 1
     assert "NOT lossless: " in shown
     proof = json.loads(file.read_text())
     assert not proof["lossless"]
-    return outcomes(proof)
-
-
-@pytest.mark.timeout(300)
-def test_a_residual_that_is_the_plain_target_fails_rejection_alone(
-    orchestrator: Cli, prompts: list[str], drafter: Service, tmp_path: Path
-) -> None:
-    flags = [*prompts, "--max-tokens", "4", "--samples", "200"]
-    found = prove_with("residual", flags, drafter, orchestrator, tmp_path / "proof.json")
-    assert found == {**dict.fromkeys(TEXTS, "pass"), "target alone": "skipped", "rejection, law": "fail"}
-
-
-@pytest.mark.timeout(300)
-def test_a_draft_that_is_accepted_though_it_disagrees_fails_every_text(
-    orchestrator: Cli, prompts: list[str], drafter: Service, tmp_path: Path
-) -> None:
-    found = prove_with("agreement", [*prompts, *SMALL], drafter, orchestrator, tmp_path / "proof.json")
-    assert found == {**dict.fromkeys(TEXTS, "fail"), "target alone": "skipped", "rejection, law": "pass"}
-
-
-@pytest.mark.timeout(300)
-def test_a_grammar_that_holds_for_the_first_row_alone_fails_the_text_under_it(
-    orchestrator: Cli, prompts: list[str], drafter: Service, tmp_path: Path
-) -> None:
-    found = prove_with("mask", [*prompts, *SMALL], drafter, orchestrator, tmp_path / "proof.json")
-    passed = {**dict.fromkeys(TEXTS, "pass"), "target alone": "skipped", "rejection, law": "pass"}
-    assert found == {**passed, "shared noise, a grammar": "fail"}
+    assert outcomes(proof) == {**PASSED, **dict.fromkeys(failed, "fail")}
 
 
 @pytest.mark.timeout(300)
@@ -101,10 +97,8 @@ def test_a_pair_without_a_tokenizer_is_proved_but_for_grammars(orchestrator: Cli
     code, _, _ = orchestrator("prove", *pair, *SMALL, "--prompts", str(prompts), "--json", str(file))
     assert code == 0
     found = outcomes(json.loads(file.read_text()))
-    assert {name for name, outcome in found.items() if outcome == "skipped"} == {
-        "target alone",
-        "shared noise, a grammar",
-    }
+    skipped = {name for name, outcome in found.items() if outcome == "skipped"}
+    assert skipped == {"target alone", "shared noise, a grammar"}
 
 
 @pytest.mark.parametrize(

@@ -1,49 +1,45 @@
 """Replays: right against a sum by hand, equal to themselves, and fair to what they compare."""
 
+import json
+from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 
 import pytest
 
 from orchestrator.policy.auto.learner import Learner
-from orchestrator.policy.gates import AlwaysDraft, TargetAlone, TargetConfidence
+from orchestrator.policy.gates import AlwaysDraft, Policy, TargetAlone, TargetConfidence
 from specgate.errors import InvalidArgument
+from specgate_lab.replay.__main__ import main
 from specgate_lab.replay.compare import auto_gate, replay_fixed
 from specgate_lab.replay.machine import Clock, Device, Forward, SimulatedMachine
-from specgate_lab.replay.replay import Replay, ReplayResult
+from specgate_lab.replay.replay import Replay
 from specgate_lab.replay.synthetic import KINDS, machine, trace
-from specgate_lab.replay.trace import RoundTrace, TracedText
+from specgate_lab.replay.trace import RoundTrace, TracedText, write_trace
 
 MACHINE = SimulatedMachine(forward_us=1000, session_us=10, row_us=10, draft_us=100, draft_session_us=1, network_us=0)
-SURE = (0.9,) * 9
+SURE, AGREED = (0.9,) * 9, (True,) * 9
+UNSURE = (0.9, 0.9, 0.1, 0.1, 0.9, 0.9, 0.9, 0.9, 0.9)
 
 
-def replayed(policy, agrees: tuple[bool, ...], confidences: tuple[float, ...] = SURE) -> ReplayResult:
-    return replay_fixed(RoundTrace(MACHINE, (TracedText(confidences, agrees),)), 1, policy)
-
-
-def test_a_fully_accepted_text() -> None:
-    result = replayed(AlwaysDraft(2), (True,) * 9)
-    # Three rounds of two draft steps and a forward of three rows.
-    assert result.emitted == [(1220.0, 3), (2440.0, 6), (3660.0, 9)]
-    assert result.tokens_per_s() == pytest.approx(9 / 3660e-6)
-
-
-def test_a_rejection_ends_a_round() -> None:
-    result = replayed(AlwaysDraft(2), (True, False, True, True, True, True, True, True, True))
-    assert [num for _, num in result.emitted] == [2, 5, 8, 9]
-    assert (result.num_rounds, result.num_drafted) == (3, 6)
-
-
-def test_the_target_alone_streams() -> None:
-    assert replayed(TargetAlone(), (True,) * 9).emitted == [(1000.0 * n, n) for n in range(1, 10)]
-
-
-def test_an_unsure_target_goes_on_alone() -> None:
-    confidences = (0.9, 0.9, 0.1, 0.1, 0.9, 0.9, 0.9, 0.9, 0.9)
-    result = replayed(TargetConfidence(2, 0.5), (True,) * 9, confidences)
-    # A round, two solo tokens, a round, the last token.
-    assert [num for _, num in result.emitted] == [3, 4, 5, 8, 9]
-    assert [at for at, _ in result.emitted] == [1220.0, 2220.0, 3220.0, 4440.0, 5440.0]
+@pytest.mark.parametrize(
+    ("policy", "agrees", "confidences", "emitted"),
+    [
+        # Rounds of two draft steps and a forward of three rows.
+        (AlwaysDraft(2), AGREED, SURE, [(1220, 3), (2440, 6), (3660, 9)]),
+        (AlwaysDraft(2), (True, False, *AGREED[2:]), SURE, [(1220, 2), (2440, 5), (3660, 8), (4660, 9)]),
+        (TargetAlone(), AGREED, SURE, [(1000 * n, n) for n in range(1, 10)]),
+        # A round, two solo tokens, a round, the last token.
+        (TargetConfidence(2, 0.5), AGREED, UNSURE, [(1220, 3), (2220, 4), (3220, 5), (4440, 8), (5440, 9)]),
+    ],
+    ids=["accepted", "a rejection", "target alone", "solo run"],
+)
+def test_a_text_by_hand(
+    policy: Policy, agrees: tuple[bool, ...], confidences: tuple[float, ...], emitted: list[tuple[float, int]]
+) -> None:
+    result = replay_fixed(RoundTrace(MACHINE, (TracedText(confidences, agrees),)), 1, policy)
+    assert result.emitted == emitted
+    assert result.tokens_per_s() == pytest.approx(9 / emitted[-1][0] * 1e6)
 
 
 def test_what_is_ready_shares_a_forward_and_the_rest_waits() -> None:
@@ -68,18 +64,13 @@ def test_a_replay_repeats_itself(sessions: int) -> None:
     assert first.num_tokens == 640
 
 
-def test_sessions_that_share_a_verifier_are_faster_together() -> None:
+def test_sessions_share_a_verifier_and_rates_are_taken_while_all_of_them_work() -> None:
     one = trace(KINDS["warm, good draft"], machine(0.09), 16, 64)
-    alone, crowd = (replay_fixed(one, sessions, AlwaysDraft(4)).tokens_per_s() for sessions in (1, 8))
-    assert 2 * alone < crowd < 8 * alone
-
-
-def test_rates_are_taken_while_all_sessions_work() -> None:
-    one = trace(KINDS["warm, good draft"], machine(0.09), 16, 64)
-    result = replay_fixed(one, 8, AlwaysDraft(4))
-    assert 0 < result.num_full < len(result.emitted)
+    alone, crowd = (replay_fixed(one, sessions, AlwaysDraft(4)) for sessions in (1, 8))
+    assert 2 * alone.tokens_per_s() < crowd.tokens_per_s() < 8 * alone.tokens_per_s()
+    assert 0 < crowd.num_full < len(crowd.emitted)
     with pytest.raises(InvalidArgument, match="all sessions were at work"):
-        result.tokens_per_s(after_tokens=16 * 64)
+        crowd.tokens_per_s(after_tokens=16 * 64)
 
 
 @pytest.mark.parametrize("sessions", [0, 5])
@@ -87,3 +78,42 @@ def test_there_must_be_a_text_for_every_session(sessions: int) -> None:
     one = trace(KINDS["warm, good draft"], machine(0.09), 4, 8)
     with pytest.raises(InvalidArgument, match="concurrency"):
         replay_fixed(one, sessions, AlwaysDraft(4))
+
+
+Command = Callable[..., tuple[list[str], str]]
+
+
+@pytest.fixture
+def command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Command:
+    """Run the command; return the lines that it prints, and what it prints on standard error."""
+
+    def run(*arguments: str | Path) -> tuple[list[str], str]:
+        monkeypatch.setattr("sys.argv", ["replay_gates", *map(str, arguments)])
+        main()
+        shown = capsys.readouterr()
+        return shown.out.splitlines(), shown.err
+
+    return run
+
+
+def test_the_command_prints_and_keeps_a_row_for_each_trace_and_concurrency(command: Command, tmp_path: Path) -> None:
+    for name, num_texts in (("few", 2), ("many", 3)):
+        write_trace(tmp_path / f"{name}.jsonl", trace(KINDS["warm, good draft"], machine(0.09), num_texts, 48))
+    (_, _, *shown), refused = command(tmp_path, "--concurrency", "1", "3", "--json", tmp_path / "rows.json")
+    kept = json.loads((tmp_path / "rows.json").read_text("utf-8"))
+    assert refused == "few.jsonl: concurrency: 3 is outside [1, 2 texts]\n"
+    assert kept["provenance"]["command"].startswith("replay_gates ")
+    assert [(row["trace"], row["sessions"]) for row in kept["rows"]] == [
+        ("few.jsonl", 1), ("many.jsonl", 1), ("many.jsonl", 3),
+    ]  # fmt: skip
+    for row, line in zip(kept["rows"], shown, strict=True):
+        assert f"| {row['best_tokens_per_s']:.0f} | {row['best']} | {row['auto_tokens_per_s']:.0f} |" in line
+        assert row["auto_to_best"] > 0.5
+
+
+def test_a_trace_that_cannot_be_read_is_named(
+    command: Command, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit, match="1"):
+        command(tmp_path / "none.jsonl")
+    assert "none.jsonl cannot be read" in capsys.readouterr().err

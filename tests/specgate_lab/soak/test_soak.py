@@ -1,4 +1,4 @@
-"""A soak's books: which texts count as differing; and a short one, from the command to its picture."""
+"""A soak's tally: which texts count as differing; and a short one, from the command to its picture."""
 
 import json
 import random
@@ -8,71 +8,76 @@ import pytest
 
 from orchestrator.terminal.model_options import ModelOptions
 from specgate.errors import InternalError
-from specgate_lab.soak.asks import Ask, Way, catalogue, draw
-from specgate_lab.soak.clients import Expected, Tally
-from specgate_lab.soak.command import NOTHING, check_soak, run_soak
-from specgate_lab.soak.options import SoakOptions
-from specgate_lab.soak.samples import Log, Sample
+from specgate_lab.soak.clients import Ask, Expected, Tally, Way, catalogue, draw
+from specgate_lab.soak.command import NOTHING, SoakOptions, check_soak, run_soak
+from specgate_lab.soak.replicas import Held
+from specgate_lab.soak.samples import HoldingSample, Log
 from tests.support.orchestrating import Cli
 
-EXPECTED = Expected((1, 2, 3), near_ties=0)
 TEXT, REQUEST = catalogue()[0]
 
 
-def counted(*token_ids: int, leaves_after: int | None = None, expected: Expected = EXPECTED) -> Tally:
+def counted(*token_ids: int, leaves_after: int | None = None, near_ties: int = 0) -> Tally:
     tally = Tally()
-    tally.add(Ask(0, TEXT, REQUEST, Way.GRPC_STREAM, leaves_after), token_ids, expected)
+    tally.add(Ask(0, TEXT, REQUEST, Way.GRPC_STREAM, leaves_after), token_ids, Expected((1, 2, 3), near_ties))
     return tally
 
 
-def test_a_text_differs_by_a_token_or_by_its_length() -> None:
-    assert counted(1, 2, 3).differing == []
-    assert len(counted(1, 2, 4).differing) == len(counted(1, 2).differing) == len(counted(1, 2, 3, 4).differing) == 1
+@pytest.mark.parametrize(
+    ("token_ids", "leaves_after", "near_ties", "differs"),
+    [
+        ((1, 2, 3), None, 0, False),
+        ((1, 2, 4), None, 0, True),
+        ((1, 2), None, 0, True),
+        ((1, 2, 3, 4), None, 0, True),
+        # A client that leaves compares what came until then.
+        ((1, 2), 1, 0, False),
+        ((1, 3), 1, 0, True),
+        ((1,), 1, 0, True),
+        # A near tie excuses another text, but none that breaks off.
+        ((1, 2, 4), None, 1, False),
+        ((1, 2), None, 1, True),
+    ],
+)
+def test_which_texts_differ(
+    token_ids: tuple[int, ...], leaves_after: int | None, near_ties: int, differs: bool
+) -> None:
+    tally = counted(*token_ids, leaves_after=leaves_after, near_ties=near_ties)
+    assert len(tally.differing) == differs
+    assert tally.near_ties == (near_ties and not differs)
 
 
-def test_who_leaves_compares_what_came_until_then() -> None:
-    assert counted(1, 2, leaves_after=1).differing == []
-    assert len(counted(1, 3, leaves_after=1).differing) == len(counted(1, leaves_after=1).differing) == 1
-
-
-def test_a_near_tie_excuses_a_text() -> None:
-    tally = counted(1, 2, 4, expected=Expected((1, 2, 3), near_ties=1))
-    assert (tally.differing, tally.near_ties) == ([], 1)
-    assert len(counted(1, 2, expected=Expected((1, 2, 3), near_ties=1)).differing) == 1
-
-
-def test_a_soak_fails_for_no_answer_for_a_text_that_differs_and_for_what_is_not_known_to_be_free() -> None:
-    log = Log(samples=[Sample(1.0, (), NOTHING, 1, 1)])
-    check_soak(counted(1, 2, 3), log)
-    with pytest.raises(InternalError, match="1 texts differed"):
-        check_soak(counted(1, 2, 4), log)
-    with pytest.raises(InternalError, match="nothing was answered"):
-        check_soak(Tally(), log)
-    for held in (NOTHING._replace(sessions=1), NOTHING._replace(replicas=2)):
-        log.samples.append(Sample(2.0, (), held, 1, 1))
-        with pytest.raises(InternalError, match="nothing is held"):
-            check_soak(counted(1, 2, 3), log)
+@pytest.mark.parametrize(
+    ("tally", "held", "problem"),
+    [
+        (counted(1, 2, 4), NOTHING, "1 texts differed"),
+        (Tally(), NOTHING, "nothing was answered"),
+        (counted(1, 2, 3), NOTHING._replace(sessions=1), "nothing is held"),
+        (counted(1, 2, 3), NOTHING._replace(replicas=2), "nothing is held"),
+    ],
+)
+def test_what_fails_a_soak(tally: Tally, held: Held, problem: str) -> None:
+    check_soak(counted(1, 2, 3), Log(samples=[HoldingSample(1.0, (), NOTHING, 1, 1)]))
+    with pytest.raises(InternalError, match=problem):
+        check_soak(tally, Log(samples=[HoldingSample(1.0, (), held, 1, 1)]))
 
 
 def test_every_kind_of_request_is_drawn_and_each_has_its_own_answer() -> None:
     asked = catalogue()
-    drawn = [draw(random.Random(0), asked)] + [draw(random.Random(seed), asked) for seed in range(500)]
+    drawn = [draw(random.Random(seed), asked) for seed in range(500)]
     assert {ask.way for ask in drawn} == set(Way)
     assert {ask.number for ask in drawn} == set(range(len(asked)))
     assert any(ask.leaves_after is not None for ask in drawn)
-    assert len(
-        {(text, request.max_tokens, request.seed, request.sampling.temperature) for text, request in asked}
-    ) == len(asked)
+    kinds = {(text, request.max_tokens, request.seed, request.sampling.temperature) for text, request in asked}
+    assert len(kinds) == len(asked)
 
 
-def test_what_is_asked_for_wrongly_is_refused_by_name(orchestrator: Cli) -> None:
-    for flags, told in (
-        (("--soak", "0"), "--soak"),
-        (("--out", "x"), "--out"),
-        (("--soak", "1", "--rate", "1"), "--soak"),
-    ):
-        code, _, errors = orchestrator("bench", *flags)
-        assert (code, errors.startswith(f"orchestrator: {told}: ")) == (2, True), errors
+@pytest.mark.parametrize(
+    ("flags", "flag"), [("--soak 0", "--soak"), ("--out x", "--out"), ("--soak 1 --rate 1", "--soak")]
+)
+def test_what_is_asked_for_wrongly_is_refused_by_name(orchestrator: Cli, flags: str, flag: str) -> None:
+    code, _, errors = orchestrator("bench", *flags.split())
+    assert (code, errors.startswith(f"orchestrator: {flag}: ")) == (2, True), errors
 
 
 @pytest.mark.slow

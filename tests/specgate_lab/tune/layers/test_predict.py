@@ -16,26 +16,21 @@ def times(**changes: float) -> MeasuredTimes:
     return MeasuredTimes(FLAT, **{**given, **changes})
 
 
-def test_a_draft_that_takes_no_time_and_always_agrees_brings_all_its_tokens() -> None:
-    found = predict([[0] * 900], 0.0, times(), run_ahead=False)
-    assert (found.gamma, found.agreement) == (8, 1.0)
-    assert found.ratio == pytest.approx(9.0)
-
-
-def test_a_draft_that_never_agrees_brings_nothing() -> None:
-    found = predict([[1] * 100], 500.0, times(), run_ahead=False)
-    assert (found.gamma, found.agreement) == (1, 0.0)
-    # Each round costs a draft besides, but for the last token, before which nothing is drafted.
-    assert found.ratio == pytest.approx(100 / (99 * 1.5 + 1.0))
-
-
-def test_a_text_by_hand() -> None:
-    # Tokens 0 0 1 | 0 0 0: with γ 2 the first round accepts two and is corrected, the second accepts two.
-    found = predict([[0, 0, 1, 0, 0, 0]], 100.0, times(overhead_us=50.0), run_ahead=False)
-    assert found.agreement == pytest.approx(5 / 6)
-    two = 2 * (1000 + 2 * 100 + 50)
-    assert found.ratio == pytest.approx(6 * 1000 / two)
-    assert found.gamma == 2
+@pytest.mark.parametrize(
+    ("text", "draft_us", "overhead_us", "gamma", "ratio"),
+    [
+        ([0] * 900, 0.0, 0.0, 8, 9.0),
+        # Each round costs a draft besides, but for the last token, before which nothing is drafted.
+        ([1] * 100, 500.0, 0.0, 1, 100 / (99 * 1.5 + 1.0)),
+        # With γ 2 the first round accepts two and is corrected, the second accepts two.
+        ([0, 0, 1, 0, 0, 0], 100.0, 50.0, 2, 6 * 1000 / (2 * (1000 + 2 * 100 + 50))),
+    ],
+    ids=["free and always right", "always wrong", "by hand"],
+)
+def test_a_text_on_demand(text: list[int], draft_us: float, overhead_us: float, gamma: int, ratio: float) -> None:
+    found = predict([text], draft_us, times(overhead_us=overhead_us), run_ahead=False)
+    assert (found.gamma, found.agreement) == (gamma, agreement([text]))
+    assert found.ratio == pytest.approx(ratio)
 
 
 def test_run_ahead_hides_a_draft_that_was_guessed() -> None:
@@ -58,21 +53,12 @@ def test_agreement_counts_all_texts() -> None:
     assert agreement([[0, 1], [0, 0, 0, 2]]) == pytest.approx(4 / 6)
 
 
-def test_what_blocks_take_is_found_from_drafts_that_leave_some_out() -> None:
-    blocks = Blocks(12, True)
-    told = times(base_us=300.0)
-    base, attention, mlp, misfit = fit([(skip, told.draft_us(skip, 12)) for skip in probes(blocks)], 12)
+def test_the_times_of_blocks_follow_from_drafts_that_leave_some_out() -> None:
+    measured = times(base_us=300.0)
+    base, attention, mlp, misfit = fit([(skip, measured.draft_us(skip, 12)) for skip in probes(Blocks(12, True))], 12)
     assert (base, attention, mlp) == pytest.approx((300.0, 10.0, 20.0))
     assert misfit == pytest.approx(0.0, abs=1e-9)
-
-
-def test_where_only_whole_layers_were_left_out_both_blocks_count_alike() -> None:
-    blocks = Blocks(12, False)
-    found = fit([(skip, times(base_us=300.0).draft_us(skip, 12)) for skip in probes(blocks)], 12)
+    # Where only whole layers were left out both blocks count alike.
+    found = fit([(skip, measured.draft_us(skip, 12)) for skip in probes(Blocks(12, False))], 12)
     layers = BlockSet(frozenset({1, 2, 3}), frozenset({1, 2, 3}))
-    predicted = found[0] + 9 * (found[1] + found[2])
-    assert predicted == pytest.approx(times(base_us=300.0).draft_us(layers, 12))
-
-
-def test_times_are_the_same_when_they_come_back_from_a_file() -> None:
-    assert MeasuredTimes.of_object(times().to_object()) == times()
+    assert found[0] + 9 * (found[1] + found[2]) == pytest.approx(measured.draft_us(layers, 12))

@@ -1,7 +1,6 @@
 """The configuration file for ``orchestrator serve`` that a choice stands for."""
 
 import textwrap
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +10,7 @@ from orchestrator.api.settings.settings import settings_of
 from orchestrator.terminal.model_options import ModelOptions
 from orchestrator.terminal.results import write_whole
 from specgate.types import DraftMethod
-from specgate_lab.tune.pair.advice import Advice
+from specgate_lab.tune.advice import Advice
 
 
 def write_config(path: Path, advice: Advice, models: ModelOptions, skip: str | None) -> None:
@@ -20,19 +19,19 @@ def write_config(path: Path, advice: Advice, models: ModelOptions, skip: str | N
     Raises:
         InvalidArgument: it cannot be written, or ``serve`` would refuse it.
     """
-    told = config_of(advice, models, skip)
-    settings_of(told)
-    comment = "".join(f"# {line}\n" for line in _wrapped(advice.words()))
-    write_whole(path, comment + yaml.safe_dump(told, sort_keys=False), "out")
+    settings = _config(advice, models, skip)
+    settings_of(settings)
+    comment = "".join(f"# {part}\n" for line in advice.words() for part in textwrap.wrap(line, 100))
+    write_whole(path, comment + yaml.safe_dump(settings, sort_keys=False), "out")
 
 
-def config_of(advice: Advice, models: ModelOptions, skip: str | None) -> dict[str, Any]:
+def _config(advice: Advice, models: ModelOptions, skip: str | None) -> dict[str, Any]:
     """Return what differs from the defaults of ``serve``."""
     verifier = models.service.given_to("verifier") | _model(models.target)
-    told: dict[str, Any] = {"verifier": verifier} if verifier else {}
+    settings: dict[str, Any] = {"verifier": verifier} if verifier else {}
     choice = advice.choice
     if choice is None:
-        return told | {"drafter": None, "defaults": {"gamma": 0, "verification": str(advice.verification)}}
+        return settings | {"drafter": None, "defaults": {"gamma": 0, "verification": str(advice.verification)}}
     method = choice.drafter.method
     drafter = models.service.given_to("drafter") | {"method": str(method), "run_ahead": choice.drafter.run_ahead}
     if method is DraftMethod.LAYER_SKIP and skip is not None:
@@ -40,7 +39,7 @@ def config_of(advice: Advice, models: ModelOptions, skip: str | None) -> dict[st
     elif method.has_model:
         drafter |= _model(models.draft)
     defaults = {"gate": str(choice.gate), "gamma": choice.gamma, "verification": str(advice.verification)}
-    return told | {
+    return settings | {
         "drafter": drafter,
         "defaults": {name: value for name, value in defaults.items() if value is not None},
     }
@@ -51,7 +50,3 @@ def _model(name: str | None) -> dict[str, str]:
     if name is None:
         return {}
     return {"model": str(Path(name).resolve()) if Path(name).is_dir() else name}
-
-
-def _wrapped(lines: Sequence[str]) -> list[str]:
-    return [part for line in lines for part in textwrap.wrap(line, 100)]

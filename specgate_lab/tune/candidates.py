@@ -1,7 +1,7 @@
-"""What can be drafted with, and under which gates. Pure, but for what the flags say."""
+"""The sources of drafts, and the gates that are tried with them."""
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from orchestrator.decode.request import GenerationRequest
 from orchestrator.policy.gates import AUTO_GAMMA, FIXED_GAMMA, Gate
@@ -14,7 +14,7 @@ SHORT_GAMMA = 3
 
 
 class DrafterChoice(NamedTuple):
-    """A source of drafts, and how many outcomes its drafter guesses ahead; 0 is none, or has no meaning there."""
+    """A source of drafts, and how many outcomes its drafter guesses ahead; 0 is none."""
 
     method: DraftMethod
     run_ahead: int = 0
@@ -24,12 +24,11 @@ class DrafterChoice(NamedTuple):
 
 
 class Choice(NamedTuple):
-    """Everything that is chosen: a drafter, and a gate with its γ and threshold."""
+    """Everything that is chosen: a drafter, and a gate with its γ."""
 
     drafter: DrafterChoice
     gate: Gate
     gamma: int | None = None
-    threshold: float | None = None
 
     def __str__(self) -> str:
         gamma = f" γ {self.gamma}" if self.gamma is not None else ""
@@ -37,8 +36,13 @@ class Choice(NamedTuple):
 
     @property
     def request(self) -> GenerationRequest:
-        """Return a request that stands for the gate."""
-        return gated(self.gate, self.gamma, self.threshold)
+        """A request that stands for the gate."""
+        return gated(self.gate, self.gamma)
+
+    def to_object(self) -> dict[str, Any]:
+        """Return a choice as JSON has it."""
+        drafter = {"method": str(self.drafter.method), "run_ahead": self.drafter.run_ahead}
+        return {**drafter, "gate": str(self.gate), "gamma": self.gamma}
 
 
 def drafters_of(models: ModelOptions, skip: str | None, wanted: Sequence[DraftMethod]) -> list[DrafterChoice]:
@@ -56,7 +60,7 @@ def drafters_of(models: ModelOptions, skip: str | None, wanted: Sequence[DraftMe
         if flag := _missing(models, skip, method):
             raise InvalidArgument(flag, f"is needed for the source {method}")
     ahead = models.service.value("run_ahead")
-    # What suffix drafts takes no time, so that nothing is won by guessing when to do it.
+    # A suffix draft takes no time, so run-ahead has nothing to hide.
     return [
         DrafterChoice(method, rows)
         for method in wanted or possible
@@ -78,7 +82,7 @@ def choices_of(drafter: DrafterChoice) -> list[Choice]:
 
 
 def default_choice(models: ModelOptions) -> Choice | None:
-    """Return what is served where nobody chooses; None is the target alone, as there is no draft model."""
+    """Return the choice that is served by default; None is the target alone, where there is no draft model."""
     if models.draft_model is None:
         return None
     return Choice(DrafterChoice(DraftMethod.MODEL, models.service.value("run_ahead")), Gate.AUTO)

@@ -1,7 +1,6 @@
 """What a draft is made of, and how long it is trained: checked before a model is loaded."""
 
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
 from specgate.errors import InvalidArgument
 from specgate.types import check_range
@@ -52,7 +51,3 @@ class Recipe:
     def num_chunks(self) -> int:
         """How often the target writes ``write_rows`` texts; the last time is for judging the draft alone."""
         return -(-self.rows // self.write_rows)
-
-    def to_object(self) -> dict[str, Any]:
-        """Return all of it as JSON has it."""
-        return asdict(self)

@@ -1,5 +1,6 @@
 """``orchestrator train-draft``: a small draft for a target that has no sibling, distilled from texts it writes."""
 
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -11,10 +12,11 @@ from orchestrator.decode.text import TextTokenizer
 from orchestrator.local.pair_settings import check_model
 from orchestrator.terminal.prompts import read_prompts, with_token_ids
 from orchestrator.terminal.render import output_console
-from specgate_lab.distill.recipe import Recipe
-from specgate_lab.tune.progress import StageBars
+from specgate_lab.progress import StageBars
+from specgate_lab.train.recipe import Recipe
 
-_SHAPE, _LENGTH = "The draft", "How long"
+_of_shape = partial(typer.Option, rich_help_panel="The draft")
+_of_length = partial(typer.Option, rich_help_panel="How long")
 _USUAL = Recipe("")
 
 
@@ -26,25 +28,21 @@ def train_draft(
         typer.Option(metavar="FILE", help="JSON lines with the beginnings of texts.", show_default="the target's own"),
     ] = None,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")] = "auto",
-    layers: Annotated[int, typer.Option(help="Decoder layers.", rich_help_panel=_SHAPE)] = _USUAL.layers,
-    hidden_size: Annotated[
-        int | None, typer.Option(help="Hidden size.", show_default="half the target's", rich_help_panel=_SHAPE)
-    ] = None,
-    rows: Annotated[int, typer.Option(help="Texts that the target writes.", rich_help_panel=_LENGTH)] = _USUAL.rows,
-    row_tokens: Annotated[int, typer.Option(help="Tokens per text.", rich_help_panel=_LENGTH)] = _USUAL.row_tokens,
-    write_rows: Annotated[
-        int, typer.Option(help="Texts written at a time.", rich_help_panel=_LENGTH)
-    ] = _USUAL.write_rows,
-    steps: Annotated[int, typer.Option(help="Optimiser steps.", rich_help_panel=_LENGTH)] = _USUAL.steps,
-    step_tokens: Annotated[int, typer.Option(help="Tokens per step.", rich_help_panel=_LENGTH)] = _USUAL.step_tokens,
-    seed: Annotated[int, typer.Option(help="Seed of everything random.", rich_help_panel=_LENGTH)] = _USUAL.seed,
+    layers: Annotated[int, _of_shape(help="Decoder layers.")] = _USUAL.layers,
+    hidden_size: Annotated[int | None, _of_shape(help="Hidden size.", show_default="half the target's")] = None,
+    rows: Annotated[int, _of_length(help="Texts that the target writes.")] = _USUAL.rows,
+    row_tokens: Annotated[int, _of_length(help="Tokens per text.")] = _USUAL.row_tokens,
+    write_rows: Annotated[int, _of_length(help="Texts written at a time.")] = _USUAL.write_rows,
+    steps: Annotated[int, _of_length(help="Optimiser steps.")] = _USUAL.steps,
+    step_tokens: Annotated[int, _of_length(help="Tokens per step.")] = _USUAL.step_tokens,
+    seed: Annotated[int, _of_length(help="Seed of everything random.")] = _USUAL.seed,
 ) -> None:
     """Distil a small draft from texts that the target writes. A killed run resumes where it stopped."""
     check_model("target", target)
     recipe = Recipe(target, layers, hidden_size, rows, row_tokens, write_rows, steps, step_tokens, seed)
     given = _token_ids(prompts, target) if prompts else []
-    # Here alone, because it needs torch.
-    from specgate_lab.distill.run import make_draft
+    # Here alone, because it brings torch.
+    from specgate_lab.train.run import make_draft
 
     with StageBars(Console(stderr=True)) as bars:
         report = make_draft(recipe, out, given, device, bars.show)

@@ -1,4 +1,4 @@
-"""The target writes: texts that a draft will be asked about, which no corpus has.
+"""The target writes texts: those that a draft will be asked about, which no corpus has.
 
 Without prompts an instructed model is given the opening of a user's turn alone, and asks and answers by itself (Xu et
 al., "Magpie", 2024); another model begins from its first token.
@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from specgate.errors import InvalidArgument
-from specgate_lab.distill.lessons import TOP, Lessons, chunk_path, is_whole, write_chunk
-from specgate_lab.distill.recipe import Recipe
+from specgate_lab.train.lessons import TOP, Lessons, chunk_path, is_whole, write_tensors
+from specgate_lab.train.recipe import Recipe
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -51,8 +51,8 @@ def beginnings_of(
 def _users_turn(tokenizer: "PreTrainedTokenizerBase") -> Beginning:
     if not tokenizer.chat_template:
         return ()
-    told: Any = tokenizer.apply_chat_template([{"role": "user", "content": _ANY_TEXT}], tokenize=False)
-    return tuple(tokenizer(str(told).partition(_ANY_TEXT)[0], add_special_tokens=False)["input_ids"])
+    turn: Any = tokenizer.apply_chat_template([{"role": "user", "content": _ANY_TEXT}], tokenize=False)
+    return tuple(tokenizer(str(turn).partition(_ANY_TEXT)[0], add_special_tokens=False)["input_ids"])
 
 
 def _first_token(tokenizer: "PreTrainedTokenizerBase") -> Beginning:
@@ -69,7 +69,8 @@ def write_texts(
         if not is_whole(path):
             first = number * recipe.write_rows
             own = [beginnings[(first + row) % len(beginnings)] for row in range(recipe.write_rows)]
-            write_chunk(path, write(target, own, recipe.row_tokens, (recipe.seed * 1_000_003 + number) % 2**63))
+            lessons = write(target, own, recipe.row_tokens, (recipe.seed * 1_000_003 + number) % 2**63)
+            write_tensors(path, lessons._asdict())
         on_chunk(number + 1)
 
 

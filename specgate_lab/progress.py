@@ -1,4 +1,4 @@
-"""Progress of work that takes minutes: a bar a stage on standard error, or lines where that is no terminal."""
+"""Progress of work that takes minutes: a bar for each stage on standard error, or lines where that is no terminal."""
 
 import itertools
 from collections.abc import Callable, Sequence
@@ -13,7 +13,7 @@ LINES = 10
 
 
 class StageBars:
-    """What long work tells: the stage, how much of it is done, how much there is, and a word on it."""
+    """Shows each stage of long work: how much of it is done, how much there is, and a word on it."""
 
     def __init__(self, console: Console) -> None:
         columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
@@ -43,13 +43,13 @@ class StageBars:
         is_due = done % max(1, total // LINES) == 0 and self._printed.get(stage) != done
         if is_due and not self._console.is_terminal:
             self._printed[stage] = done
-            told = f"{stage} {done}/{total} {word}".rstrip()
-            self._console.print(told, markup=False, highlight=False, soft_wrap=True)
+            line = f"{stage} {done}/{total} {word}".rstrip()
+            self._console.print(line, markup=False, highlight=False, soft_wrap=True)
 
 
-def tell_files(log: Console, files: Sequence[Path]) -> None:
-    """Say what was written, and why there is no picture among it where there is none."""
-    told = f"written: {', '.join(map(str, files))}"
+def print_files(log: Console, files: Sequence[Path]) -> None:
+    """Print which files were written, and what a picture needs where there is none."""
+    line = f"written: {', '.join(map(str, files))}"
     if not any(file.suffix == ".png" for file in files):
-        told += "; for a picture: pip install 'specgate[tune]'"
-    log.print(told, style="dim", markup=False, highlight=False, soft_wrap=True)
+        line += "; for a picture: pip install 'specgate[tune]'"
+    log.print(line, style="dim", markup=False, highlight=False, soft_wrap=True)

@@ -1,4 +1,4 @@
-"""What to use, what each part of it brings, and when not to draft at all. Pure."""
+"""The advice: what to use, the gain of each part of it, and when not to draft at all. Pure."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -7,39 +7,39 @@ from typing import Any
 from orchestrator.policy.gates import Gate
 from specgate.types import DraftMethod, Verification
 from specgate_lab.bench.row_names import TARGET
-from specgate_lab.experiment import Sample
-from specgate_lab.tune.pair.candidates import Choice, DrafterChoice
-from specgate_lab.tune.pair.compare import Tried, name_in_other_mode, other_mode
-from specgate_lab.tune.versus_target import WORTH_IT, Gain, gain_of, told_interval
+from specgate_lab.experiment import Samples
+from specgate_lab.tune.candidates import Choice, DrafterChoice
+from specgate_lab.tune.compare import Tried, name_in_other_mode, other_mode
+from specgate_lab.tune.versus_target import WORTH_IT, Gain, fault_words, gain_of, in_brackets
 
 
 @dataclass(frozen=True, slots=True)
 class FinalRound:
-    """What the final round measured, in the mode ``verification``; some choices in the other mode besides.
+    """The final round in the mode ``verification``; some choices were measured in the other mode too.
 
-    ``default`` is what would be served by default, None where that is the target alone. ``texts_differ`` are the ways
-    whose texts were not the target's.
+    ``default`` is the choice that is served by default, None where that is the target alone. ``texts_differ`` are the
+    choices whose texts were not the target's.
     """
 
     choices: Sequence[Choice]
-    samples: Mapping[str, Sequence[Sample]]
+    samples: Samples
     verification: Verification
     default: Choice | None = None
     texts_differ: frozenset[str] = frozenset()
 
     def gain(self, choice: Choice, over: Choice | None = None) -> Gain:
-        """Return what a choice brings over another one, or over the target alone."""
+        """Return the gain of a choice over another one, or over the target alone."""
         return gain_of(str(choice), self.samples, TARGET if over is None else str(over))
 
     def gain_of_other_mode(self, choice: Choice) -> Gain | None:
-        """Return what the other mode brings over this one, None where it was not measured with this choice."""
+        """Return the gain of the other mode over this one, None where it was not measured with this choice."""
         name = name_in_other_mode(choice)
         return gain_of(name, self.samples, str(choice)) if name in self.samples else None
 
 
 @dataclass(frozen=True, slots=True)
 class Advice:
-    """What follows: a choice, None for the target alone, and the mode to serve it in."""
+    """A choice, None for the target alone, and the mode to serve it in."""
 
     choice: Choice | None
     verification: Verification
@@ -50,8 +50,19 @@ class Advice:
 
     def words(self) -> list[str]:
         """Return the advice, a sentence or two a line."""
-        parts = (f"{what}: {gain.ratio:.2f} ×{told_interval(gain.interval)}." for what, gain in self.parts.items())
+        parts = (f"{what}: {gain.ratio:.2f} ×{in_brackets(gain.interval)}." for what, gain in self.parts.items())
         return [self._what_to_do(), *parts, *self.notes]
+
+    def to_object(self) -> dict[str, Any]:
+        """Return all of it as JSON has it."""
+        return {
+            "advice": self.words(),
+            "choice": None if self.choice is None else self.choice.to_object(),
+            "verification": str(self.verification),
+            "parts": [{"what": what, **gain.to_object()} for what, gain in self.parts.items()],
+            "finals": [{**one.to_object(), **gain.to_object()} for one, gain in self.finals.items()],
+            "tried": [{**one.choice.to_object(), **one.gain.to_object()} for one in self.tried],
+        }
 
     def _what_to_do(self) -> str:
         if self.choice is not None:
@@ -66,8 +77,8 @@ class Advice:
 def finalists(tried: Sequence[Tried], default: Choice | None) -> list[Choice]:
     """Return the choices for the final round, the one that looks best first.
 
-    Beside the best ones these are what tells the worth of each part of the best: its drafter under ``auto``, the same
-    gate without run-ahead, or with it, and what would be served by default.
+    Beside the best ones these are the choices that show the worth of each part of the best: its drafter under ``auto``,
+    the same gate without run-ahead, or with it, and what is served by default.
     """
     ordered = [one.choice for one in sorted(tried, key=lambda one: -one.gain.ratio)]
     best, known = ordered[0], {one.choice for one in tried}
@@ -86,7 +97,7 @@ def advise(tried: Sequence[Tried], final: FinalRound, drafters: Sequence[Drafter
     """
     finals = {choice: final.gain(choice) for choice in final.choices}
     best = _best(final, finals)
-    notes = [*_faults(final), *_on_mode(best or final.choices[0], final)]
+    notes = [*fault_words(final.texts_differ), *_on_mode(best or final.choices[0], final)]
     if best is None:
         return Advice(None, final.verification, finals, tried, {}, [*notes, *_instead(drafters)])
     parts, other = _parts(best, final, finals), final.gain_of_other_mode(best)
@@ -101,7 +112,7 @@ def _best(final: FinalRound, finals: Mapping[Choice, Gain]) -> Choice | None:
     """Return the fastest way that pays, None where none does.
 
     A fixed gate is taken over an ``auto`` that pays too only where it is faster for sure and by ``WORTH_IT``: ``auto``
-    finds out by itself when texts or load are others.
+    adapts by itself to other texts and load.
     """
     paying = [one for one, gain in finals.items() if gain.pays and str(one) not in final.texts_differ]
     if not paying:
@@ -114,7 +125,7 @@ def _best(final: FinalRound, finals: Mapping[Choice, Gain]) -> Choice | None:
 
 
 def _parts(best: Choice, final: FinalRound, finals: Mapping[Choice, Gain]) -> dict[str, Gain]:
-    """Return what each part of the best choice brings, as far as it was measured without it."""
+    """Return the gain of each part of the best choice, as far as it was measured without it."""
     against: dict[str, Choice | None] = {
         _run_ahead_words(best): next((one for one in finals if _differs_by_run_ahead(one, best)), None),
         "The gate, over auto": Choice(best.drafter, Gate.AUTO),
@@ -141,12 +152,6 @@ def _run_ahead_words(best: Choice) -> str:
     return f"Run-ahead, over {method} without" if best.drafter.run_ahead else f"{method} without run-ahead, over with"
 
 
-def _faults(final: FinalRound) -> list[str]:
-    if not final.texts_differ:
-        return []
-    return [f"Texts were not the target's with: {', '.join(sorted(final.texts_differ))}. That is a fault; report it."]
-
-
 def _on_mode(choice: Choice, final: FinalRound) -> list[str]:
     if all(name not in final.samples for name in map(name_in_other_mode, final.choices)):
         return ["Both verification modes are the same at temperature 0."]
@@ -154,8 +159,8 @@ def _on_mode(choice: Choice, final: FinalRound) -> list[str]:
     if gain is None:
         return []
     other = other_mode(final.verification)
-    told = f"Verification {other} instead of {final.verification}: {gain.ratio:.2f} ×{told_interval(gain.interval)}."
-    return [f"{told} It changes what a seed gives, so it is taken with --allow-mode alone."]
+    words = f"Verification {other} instead of {final.verification}: {gain.ratio:.2f} ×{in_brackets(gain.interval)}."
+    return [f"{words} It changes what a seed gives, so it is taken with --allow-mode alone."]
 
 
 def _instead(drafters: Sequence[DrafterChoice]) -> list[str]:
@@ -166,25 +171,3 @@ def _instead(drafters: Sequence[DrafterChoice]) -> list[str]:
     if DraftMethod.LAYER_SKIP not in methods:
         words.append("The target's own layers may draft for it: orchestrator tune layers.")
     return words
-
-
-def to_object(advice: Advice) -> dict[str, Any]:
-    """Return all of it as JSON has it."""
-    return {
-        "advice": advice.words(),
-        "choice": None if advice.choice is None else choice_object(advice.choice),
-        "verification": str(advice.verification),
-        "parts": [{"what": what, **gain.to_object()} for what, gain in advice.parts.items()],
-        "finals": [{**choice_object(one), **gain.to_object()} for one, gain in advice.finals.items()],
-        "tried": [{**choice_object(one.choice), **one.gain.to_object()} for one in advice.tried],
-    }
-
-
-def choice_object(choice: Choice) -> dict[str, Any]:
-    """Return a choice as JSON has it."""
-    return {
-        "method": str(choice.drafter.method),
-        "run_ahead": choice.drafter.run_ahead,
-        "gate": str(choice.gate),
-        "gamma": choice.gamma,
-    }

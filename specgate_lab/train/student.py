@@ -5,7 +5,7 @@ from typing import Any
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from specgate_lab.distill.recipe import HEAD_SIZE, Recipe
+from specgate_lab.train.recipe import HEAD_SIZE, Recipe
 
 UNKNOWN_CONTEXT = 2048
 MLP_FACTOR = 3

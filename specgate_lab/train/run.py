@@ -3,6 +3,7 @@
 import json
 import shutil
 from collections.abc import Callable, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -10,18 +11,18 @@ import torch
 from transformers import AutoConfig, AutoModelForCausalLM, GenerationConfig
 from transformers.utils import logging as transformers_logging
 
+from orchestrator.terminal.results import write_json, write_whole
 from specgate.devices import pick_device
 from specgate.errors import InvalidArgument, ModelLoadError
 from specgate.tokenizer import load_tokenizer
 from specgate.types import dtype_on
 from specgate.weights import fingerprint
-from specgate_lab.distill.files import make_folder, unfinished, write_text
-from specgate_lab.distill.judge import judge
-from specgate_lab.distill.lessons import read_chunks
-from specgate_lab.distill.recipe import Recipe
-from specgate_lab.distill.student import draft_config, new_draft
-from specgate_lab.distill.texts import Beginning, beginnings_of, write_texts
-from specgate_lab.distill.training import Trainer
+from specgate_lab.options import make_folder
+from specgate_lab.train.lessons import read_chunks
+from specgate_lab.train.recipe import Recipe
+from specgate_lab.train.student import draft_config, new_draft
+from specgate_lab.train.texts import Beginning, beginnings_of, write_texts
+from specgate_lab.train.training import Trainer, judge
 
 WORK, RECIPE, REPORT = "training", "recipe.json", "training.json"
 
@@ -34,8 +35,8 @@ def make_draft(
 ) -> dict[str, Any]:
     """Write a draft for ``recipe.target`` into the folder ``out``, and return what was measured of it.
 
-    What is done already is found in ``out/training`` and not done again; a finished draft is judged no second time.
-    The folder has a ``config.json`` only once the draft is whole.
+    Work that is done already is found in ``out/training`` and not done again. The folder has a ``config.json`` only
+    once the draft is whole.
 
     Raises:
         InvalidArgument: the folder holds something else, or cannot be written; a prompt is too long, or has ids that
@@ -44,20 +45,20 @@ def make_draft(
     """
     place, tokenizer = pick_device(device), load_tokenizer(recipe.target)
     beginnings = beginnings_of(tokenizer, prompts, recipe.row_tokens)
-    config = _config(recipe.target)
-    shape = draft_config(config, recipe)
+    config = _loaded(AutoConfig, recipe.target)
+    shape = draft_config(config.get_text_config(), recipe)
     _check(recipe, beginnings, shape)
     work = _begin(recipe, out, prompts)
     if (out / REPORT).exists():
         shutil.rmtree(work, ignore_errors=True)
         return dict(json.loads((out / REPORT).read_text(encoding="utf-8")))
-    target, chunks = _load(recipe.target, place), recipe.num_chunks
+    target, chunks = _load_target(recipe.target, place), recipe.num_chunks
     write_texts(target, beginnings, recipe, work, lambda done: on_progress("target writes", done, chunks, ""))
     draft = new_draft(target, shape, recipe.seed).to(place)
     ends = target.generation_config
     # A card has better uses for the room.
     del target
-    report = {"recipe": recipe.to_object(), "parameters": draft.num_parameters()}
+    report = {"recipe": asdict(recipe), "parameters": draft.num_parameters()}
     report |= _train(draft, recipe, work, on_progress)
     _save(draft, ends, tokenizer, out, report)
     shutil.rmtree(work)
@@ -87,47 +88,42 @@ def _check(recipe: Recipe, beginnings: Sequence[Beginning], shape: Any) -> None:
 
 
 def _begin(recipe: Recipe, out: Path, prompts: Sequence[Beginning]) -> Path:
-    """Return the folder of what is unfinished, once it is known to be of this recipe."""
+    """Return the folder of unfinished work, once it is known to be of this recipe."""
     work, file = out / WORK, out / RECIPE
-    # What a number of tokens means changes with the weights; two prompts files may have one name.
-    told = {**recipe.to_object(), "fingerprint": fingerprint(recipe.target), "prompts": [*map(list, prompts)]}
-    mark = json.dumps(told, indent=2)
+    # The same token ids mean another text under other weights; two prompts files may have one name.
+    mark = {**asdict(recipe), "fingerprint": fingerprint(recipe.target), "prompts": [*map(list, prompts)]}
+    text = json.dumps(mark, indent=2)
     if file.is_file():
-        if file.read_text(encoding="utf-8") != mark:
-            raise InvalidArgument("out", f"{out} holds something else; it is not overwritten")
-    elif out.is_dir() and any(one.name != unfinished(file).name for one in out.iterdir()):
-        raise InvalidArgument("out", f"{out} holds something else; it is not overwritten")
+        is_ours = file.read_text(encoding="utf-8") == text
     else:
-        make_folder(out)
-        write_text(file, mark)
-    make_folder(work)
+        is_ours = not out.is_dir() or all(one.name.startswith(f".{RECIPE}") for one in out.iterdir())
+    if not is_ours:
+        raise InvalidArgument("out", f"{out} holds something else; it is not overwritten")
+    make_folder("out", out)
+    write_whole(file, text, "out")
+    make_folder("out", work)
     return work
 
 
-def _config(name: str) -> Any:
-    """Return the target's text configuration. Raises ModelLoadError."""
-    try:
-        return AutoConfig.from_pretrained(name, trust_remote_code=False).get_text_config()
-    # What transformers raises over bad files is not of one kind.
-    except Exception as error:
-        raise ModelLoadError(f"{name}: {(str(error).strip().splitlines() or [''])[0]}") from error
-
-
-def _load(name: str, device: torch.device) -> Any:
+def _load_target(name: str, device: torch.device) -> Any:
     transformers_logging.disable_progress_bar()
     dtype = getattr(torch, dtype_on("auto", device.type))
-    try:
-        model: Any = AutoModelForCausalLM.from_pretrained(
-            name, dtype=dtype, use_safetensors=True, trust_remote_code=False
-        )
-    # What transformers raises over bad files is not of one kind.
-    except Exception as error:
-        raise ModelLoadError(f"{name}: {type(error).__name__}: {(str(error).splitlines() or [''])[0]}") from error
+    model = _loaded(AutoModelForCausalLM, name, dtype=dtype, use_safetensors=True)
     return model.to(device).eval().requires_grad_(False)
 
 
+def _loaded(kind: Any, name: str, **options: Any) -> Any:
+    """Return what a class of transformers loads. Raises ModelLoadError."""
+    try:
+        return kind.from_pretrained(name, trust_remote_code=False, **options)
+    # What transformers raises over bad files is not of one kind.
+    except Exception as error:
+        first_line = (str(error).strip().splitlines() or [""])[0]
+        raise ModelLoadError(f"{name}: {type(error).__name__}: {first_line}") from error
+
+
 def _save(draft: Any, ends: Any, tokenizer: Any, out: Path, report: dict[str, Any]) -> None:
-    """Write the draft in bfloat16, with the target's tokenizer and ends of text; what tells that it is there last."""
+    """Write the draft in bfloat16, with the target's tokenizer and ends of text; the report is last."""
     draft.generation_config = GenerationConfig(eos_token_id=ends.eos_token_id, pad_token_id=ends.pad_token_id)
     whole = out / WORK / "draft"
     try:
@@ -139,4 +135,4 @@ def _save(draft: Any, ends: Any, tokenizer: Any, out: Path, report: dict[str, An
     # safetensors has an error of its own for what the system refuses.
     except Exception as error:
         raise InvalidArgument("out", f"{out} cannot be written: {error}") from error
-    write_text(out / REPORT, json.dumps(report, indent=2) + "\n")
+    write_json(out / REPORT, report, "out")

@@ -1,1 +1,0 @@
-"""Distillation: a small draft model made from texts that the target writes."""

@@ -1,0 +1,1 @@
+"""``orchestrator train-draft``: a small draft model, distilled from texts that the target writes."""

@@ -1,0 +1,166 @@
+"""A draft is made of a target's own texts; a killed run resumes, and ends as if nobody had killed it."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from transformers import AutoModelForCausalLM
+
+from specgate.errors import InvalidArgument, ModelLoadError
+from specgate.tokenizer import fingerprint, load_tokenizer
+from specgate_lab.train import training
+from specgate_lab.train.recipe import Recipe
+from specgate_lab.train.run import WORK, make_draft
+from specgate_lab.train.student import projected
+from specgate_lab.train.texts import write
+from specgate_lab.train.training import judge
+from tests.support.models import write_llama, write_model, write_tokenizer
+
+PROMPTS = [(5, 6, 7), (8,)]
+FIRST_SEED, LAST_SEED = 0, 2**63 - 1
+
+
+class Killed(Exception):
+    """Stands for a signal."""
+
+
+@pytest.fixture(scope="module")
+def target(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_tokenizer(write_llama(tmp_path_factory.mktemp("target")))
+
+
+def recipe(target: Path, **changes: Any) -> Recipe:
+    small = {"layers": 1, "rows": 12, "row_tokens": 40, "write_rows": 4, "steps": 6, "step_tokens": 80}
+    return Recipe(str(target), **{**small, **changes})
+
+
+def quiet(*_: Any) -> None:
+    pass
+
+
+def killed_at(stage: str, done: int) -> Any:
+    def on_progress(at: str, count: int, *_: Any) -> None:
+        if (at, count) == (stage, done):
+            raise Killed
+
+    return on_progress
+
+
+def weights(folder: Path) -> dict[str, torch.Tensor]:
+    return load_file(folder / "model.safetensors")
+
+
+@pytest.fixture(scope="module")
+def whole(target: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the folder of a draft that nobody killed."""
+    folder = tmp_path_factory.mktemp("made") / "draft"
+    make_draft(recipe(target), folder, PROMPTS, "cpu", quiet)
+    return folder
+
+
+def test_a_draft_has_the_targets_tokenizer_vocabulary_and_ends_and_is_made_once(target: Path, whole: Path) -> None:
+    draft: Any = AutoModelForCausalLM.from_pretrained(whole)
+    model: Any = AutoModelForCausalLM.from_pretrained(target)
+    assert draft.config.vocab_size == model.config.vocab_size
+    assert draft.generation_config.eos_token_id == model.generation_config.eos_token_id
+    ours, theirs = (load_tokenizer(str(folder)) for folder in (whole, target))
+    assert ours is not None
+    assert theirs is not None
+    assert fingerprint(ours) == fingerprint(theirs)
+    # A start that was killed while the last files were removed.
+    (whole / WORK).mkdir()
+    report = make_draft(recipe(target), whole, PROMPTS, "cpu", killed_at("target writes", 1))
+    assert not (whole / WORK).exists()
+    assert 0 <= report["greedy_agreement"] <= 1
+    assert report["parameters"] == draft.num_parameters()
+
+
+@pytest.mark.parametrize(("stage", "done"), [("target writes", 2), ("draft learns", 5)])
+def test_a_killed_run_resumes_and_ends_as_if_it_had_not_been_killed(
+    target: Path, whole: Path, tmp_path: Path, stage: str, done: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(training, "CHECKPOINT_STEPS", 2)
+    # Files that were being written when it was killed.
+    (tmp_path / ".recipe.json.unfinished").write_text("half of")
+    with pytest.raises(Killed):
+        make_draft(recipe(target), tmp_path, PROMPTS, "cpu", killed_at(stage, done))
+    (tmp_path / WORK / ".texts-00001.safetensors.unfinished").write_bytes(b"half of")
+    assert not (tmp_path / "config.json").exists()
+    seen: list[tuple[str, int]] = []
+    make_draft(recipe(target), tmp_path, PROMPTS, "cpu", lambda *told: seen.append(told[:2]))
+    # After a kill at step 5 the run resumes from the checkpoint of step 4.
+    assert ("draft learns", 4 if stage == "draft learns" else 0) in seen
+    for name, value in weights(whole).items():
+        torch.testing.assert_close(weights(tmp_path)[name], value, rtol=0, atol=0)
+
+
+def test_what_the_target_says_of_its_own_text_is_what_was_kept(target: Path) -> None:
+    model: Any = AutoModelForCausalLM.from_pretrained(target, dtype=torch.float32).eval()
+    lessons = write(model, [(5, 6, 7), (8,), (9, 10)] * 2, 64, seed=1)
+    assert lessons.starts.tolist() == [0, 2, 1] * 2
+    judged = judge(model, lessons)
+    assert judged["greedy_agreement"] == 1.0
+    assert judged["bits_per_token"] == pytest.approx(judged["target_bits_per_token"], abs=1e-3)
+    # Padding changes nothing: the same text alone, without any.
+    row = lessons.ids[1:2, 2:].long()
+    own = model(input_ids=row).logits[0, :-1].log_softmax(-1).gather(-1, row[0, 1:, None])[:, 0]
+    torch.testing.assert_close(own, lessons.log_probs[1, 3:], rtol=1e-4, atol=1e-4)
+
+
+def test_projected_rows_differ_where_the_targets_do() -> None:
+    rows = torch.randn(100, 2) @ torch.randn(2, 16)
+    narrow = projected(rows, 4)
+    ours, theirs = torch.cdist(narrow, narrow), torch.cdist(rows, rows)
+    # Two directions hold all of it; the scale is another one.
+    torch.testing.assert_close(ours / ours.mean(), theirs / theirs.mean(), rtol=1e-3, atol=1e-2)
+
+
+@pytest.mark.parametrize(
+    ("changes", "prompts", "device", "words"),
+    [
+        ({"layers": 0}, PROMPTS, "cpu", "layers: 0 is outside"),
+        ({"hidden_size": 100}, PROMPTS, "cpu", "hidden_size: 100 is no multiple of 64"),
+        ({"rows": 4}, PROMPTS, "cpu", "rows: 4 is outside"),
+        ({}, [(1,) * 21], "cpu", "prompts: prompt 1 has 21 tokens, and rows have 40"),
+        ({}, [(1,), (300_000,)], "cpu", "prompts: prompt 2 has token 300000; there are"),
+        ({"row_tokens": 600, "step_tokens": 600}, PROMPTS, "cpu", "row_tokens: 600 are more than the target's context"),
+        ({}, PROMPTS, "tpu", "device: 'tpu' is not one of"),
+    ],
+)
+def test_bad_input_is_named_before_anything_is_written(
+    target: Path, tmp_path: Path, changes: dict[str, Any], prompts: list[tuple[int, ...]], device: str, words: str
+) -> None:
+    with pytest.raises(InvalidArgument) as caught:
+        make_draft(recipe(target, **changes), tmp_path / "draft", prompts, device, quiet)
+    assert str(caught.value).startswith(words)
+    # The corrected command can use the folder.
+    assert not (tmp_path / "draft").exists()
+
+
+@pytest.mark.parametrize(
+    ("model_type", "tied", "seed"),
+    [("gemma3_text", True, FIRST_SEED), ("gpt2", False, LAST_SEED), ("opt", True, FIRST_SEED)],
+)
+def test_a_draft_is_made_for_targets_of_other_kinds(model_type: str, tied: bool, seed: int, tmp_path: Path) -> None:
+    folder = write_model(tmp_path / "target", model_type, tie_word_embeddings=tied)
+    make_draft(recipe(folder, steps=1, seed=seed), tmp_path / "draft", PROMPTS, "cpu", quiet)
+    draft: Any = AutoModelForCausalLM.from_pretrained(tmp_path / "draft")
+    assert (draft.get_input_embeddings().weight is draft.get_output_embeddings().weight) == tied
+
+
+def test_a_folder_of_something_else_is_left_alone(target: Path, whole: Path, tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").write_text("mine")
+    for folder, other in ((whole, recipe(target, seed=1)), (tmp_path, recipe(target))):
+        before = {file: file.read_bytes() for file in folder.iterdir()}
+        with pytest.raises(InvalidArgument, match="holds something else"):
+            make_draft(other, folder, PROMPTS, "cpu", quiet)
+        assert {file: file.read_bytes() for file in folder.iterdir()} == before
+
+
+def test_a_target_that_is_none_is_named(tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(ModelLoadError, match="empty"):
+        make_draft(recipe(tmp_path / "empty"), tmp_path / "draft", PROMPTS, "cpu", quiet)
+    assert not (tmp_path / "draft").exists()
