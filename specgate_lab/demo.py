@@ -14,6 +14,7 @@ from rich.console import Console
 from rich.segment import Segment
 from rich.style import Style
 
+from orchestrator.api.settings.settings import Settings
 from orchestrator.cli.answering import PairAnswerer
 from orchestrator.cli.generate import show_prompts
 from orchestrator.decode.request import Delta, GenerationRequest, GenerationStats
@@ -90,7 +91,7 @@ _LISTENERS: dict[str, Reader] = {"HTTP, POST /v1/completions": read_http, "gRPC,
 
 
 async def demo_serve(
-    settings: dict[str, object], request: GenerationRequest, text: str, tokenizer: TextTokenizer | None, out: Console
+    settings: Settings, request: GenerationRequest, text: str, tokenizer: TextTokenizer | None, out: Console
 ) -> None:
     """Serve the pair, continue ``text`` over both APIs, print what was measured, and end with the page.
 

@@ -11,7 +11,7 @@ from rich.console import Console
 
 from orchestrator.decode.request import GenerationRequest
 from orchestrator.generation.orchestrator import Orchestrator
-from orchestrator.local.launch import Capacity, Pair, client_tls
+from orchestrator.local.launch import Capacity, Pair
 from orchestrator.policy.gates import Gate
 from orchestrator.terminal.model_options import ModelOptions
 from specgate.errors import InvalidArgument
@@ -68,7 +68,7 @@ class Drafters:
 
     async def connect(self, drafters: tuple[str, ...]) -> Orchestrator:
         """Return an orchestrator of the pair's verifiers and these drafters; its gate ``auto`` has learned nothing."""
-        return await connect(self.pair, *drafters, tls=client_tls(self.models))
+        return await connect(self.pair, *drafters, tls=self.models.client_tls)
 
 
 async def slowness_us(on_demand: Orchestrator, probe: GenerationRequest) -> int:

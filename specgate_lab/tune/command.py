@@ -11,7 +11,8 @@ from rich.console import Console
 
 from orchestrator.decode.request import GenerationRequest
 from orchestrator.local.launch import capacity_for, open_pair
-from orchestrator.terminal.model_options import ModelOptions, check_model
+from orchestrator.local.pair_settings import check_model
+from orchestrator.terminal.model_options import ModelOptions
 from orchestrator.terminal.option_groups import takes_groups
 from orchestrator.terminal.prompts import Prompt, with_token_ids
 from orchestrator.terminal.render import output_console

@@ -11,8 +11,8 @@ from rich.console import Console
 
 from orchestrator.decode.request import GenerationRequest
 from orchestrator.decode.text import TextTokenizer
+from orchestrator.local.cores import cores_for_pinning
 from orchestrator.local.launch import Capacity, Pair, capacity_for, open_pair
-from orchestrator.local.local_services import cores_for_pinning
 from orchestrator.terminal.model_options import ModelOptions
 from orchestrator.terminal.prompts import Prompt, with_token_ids
 from specgate.errors import InvalidArgument
