@@ -120,7 +120,7 @@ class Gateway:
             "grpc": self._grpc.endpoint,
             "metrics": (self._operations or self._http).endpoint,
             "running": queue.num_running,
-            "waiting": queue.num_inside - queue.num_running,
+            "waiting": queue.num_waiting,
             "max_running": limits.max_running,
             "max_queued": limits.max_queued,
         }

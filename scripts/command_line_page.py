@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import typer
 from pydantic.fields import FieldInfo
 
-from orchestrator.cli.main import app
+from orchestrator.cli.main import with_found_commands
 from specgate.service.config import DrafterConfig, ServiceConfig
 from specgate.service.flags import flag_of, help_of, type_of
 
@@ -141,7 +141,7 @@ def _service_flag(name: str, field: FieldInfo) -> Flag:
 
 def main() -> None:
     """Print the page."""
-    every = list(commands(typer.main.get_command(app), "orchestrator"))
+    every = list(commands(typer.main.get_command(with_found_commands()), "orchestrator"))
     panels = shared_panels(every)
     parts = [INTRO, *(section(command, panels) for command in every), *shared_section(panels), *services_section()]
     print("\n".join(parts), end="")

@@ -51,8 +51,8 @@ def numbers_of(flag: str, given: str | None, number: Callable[[str], N], low: N,
 
 
 def names_of(flag: str, given: str | None, known: Iterable[str]) -> tuple[str, ...]:
-    """Return the names between commas. Raises InvalidArgument for a name that is not known or comes twice."""
-    names, known = tuple(given.split(",")) if given else (), tuple(known)
+    """Return the names between commas. Raises InvalidArgument for one that is not known or comes twice."""
+    names, known = () if given is None else tuple(given.split(",")), tuple(known)
     for name in names:
         if name not in known:
             raise InvalidArgument(flag, f"{name!r} is not one of {', '.join(known)}")

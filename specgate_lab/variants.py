@@ -100,6 +100,8 @@ def pair_variant(
 
 def sample_of(timed: RequestTimeline, traffic_bytes: int | None = None) -> Sample:
     """Return the sample of a single request."""
+    if not timed.arrivals:
+        return Sample(0, 0.0, requests=(timed,), traffic_bytes=traffic_bytes)
     first, last = timed.arrivals[0], timed.arrivals[-1]
     return Sample(timed.num_tokens - first.num_tokens, last.at_s - first.at_s, timed.token_ids, (timed,), traffic_bytes)
 

@@ -78,6 +78,30 @@ def test_the_command_line_leaves_the_heavy_packages_out() -> None:
     assert run_python(code).split() == []
 
 
+_WITHOUT_THE_LAB = """
+import sys
+class Without:
+    def __init__(self, finder):
+        self.finder = finder
+    def __getattr__(self, name):
+        return getattr(self.finder, name)
+    def find_spec(self, name, *args):
+        return None if name.partition(".")[0] == "specgate_lab" else self.finder.find_spec(name, *args)
+sys.meta_path = [Without(finder) for finder in sys.meta_path]
+"""
+
+
+def test_a_serving_installation_may_lack_what_measures() -> None:
+    code = f"{_WITHOUT_THE_LAB}from orchestrator.cli.main import run; run(['--help'])"
+    shown = set(re.findall(r"^│ ([a-z][a-z-]*) ", run_python(code), re.MULTILINE))
+    assert shown == {"generate", "chat", "serve", "status", "doctor", "config", "keys"}
+
+
+def test_what_serves_starts_without_what_measures() -> None:
+    code = "import sys; from orchestrator.cli.main import run; run(['serve', '--help'])"
+    assert run_python(f"{code}; print('specgate_lab' in sys.modules)").split()[-1] == "False"
+
+
 _AS_GRPC_COMES = """
 import os, sys
 class Look:

@@ -62,7 +62,7 @@ class RequestQueue:
         # Threads of its own: one whose client has left still counts until its work is done.
         self._beside = ThreadPoolExecutor(MAX_BESIDE, thread_name_prefix="beside")
         self._grammars = CheckedGrammars()
-        self._num_inside = 0
+        self._num_inside = self._num_running = 0
         self._waiting: set[RequestTimer] = set()
         running, queued = limits.max_running, limits.max_queued
         self.metrics = GatewayMetrics(model_name, self, running, queued, has_drafter=orchestrator.has_drafters)
@@ -87,13 +87,18 @@ class RequestQueue:
 
     @property
     def num_inside(self) -> int:
-        """Requests that run or wait."""
+        """Requests that run or wait, or whose answer is not read to its end."""
         return self._num_inside
 
     @property
     def num_running(self) -> int:
-        """Requests whose turn has come, and whose answer is not read to its end."""
-        return self._num_inside - len(self._waiting)
+        """Requests that are being decoded."""
+        return self._num_running
+
+    @property
+    def num_waiting(self) -> int:
+        """Requests whose turn has not come."""
+        return len(self._waiting)
 
     def read_pace(self) -> ReadPace:
         """Return what times the writes of one answer."""
@@ -205,10 +210,13 @@ class RequestQueue:
             finally:
                 for task in running:
                     task.cancel()
-                await asyncio.wait(running)
-                self._leave(num_left)
-                account.stats = [generation.stats for generation in generations]
-                conclude(account.stats)
+                try:
+                    await asyncio.wait(running)
+                finally:
+                    # Whoever reads may be cancelled once more meanwhile.
+                    self._leave(num_left)
+                    account.stats = [generation.stats for generation in generations]
+                    conclude(account.stats)
 
     async def _run(self, index: int, generation: Generation, buffer: Buffer, on_turn: OnTurn) -> None:
         """Decode one request when its turn comes. Its last item in ``buffer`` is None, or the error that ended it."""
@@ -217,12 +225,12 @@ class RequestQueue:
         self._waiting.add(timer)
         try:
             async with self._turn, aclosing(aiter(generation)) as deltas:
-                self._waiting.discard(timer)
-                on_turn(timer.came_s, timer.let_in())
-                async for delta in deltas:
-                    self.heard_at = time.monotonic()
-                    timer.on_delta(delta)
-                    await buffer.put((index, delta))
+                with self._running(timer):
+                    on_turn(timer.came_s, timer.let_in())
+                    async for delta in deltas:
+                        self.heard_at = time.monotonic()
+                        timer.on_delta(delta)
+                        await buffer.put((index, delta))
             if generation.finish_reason is None:
                 end = ServiceUnavailable("the gateway was closed before the request was finished")
         except InvalidArgument as error:
@@ -235,6 +243,15 @@ class RequestQueue:
             self._waiting.discard(timer)
             timer.end(generation.stats)
         await buffer.put(end)
+
+    @contextmanager
+    def _running(self, timer: RequestTimer) -> Iterator[None]:
+        self._waiting.discard(timer)
+        self._num_running += 1
+        try:
+            yield
+        finally:
+            self._num_running -= 1
 
     def _leave(self, num_requests: int) -> None:
         self._num_inside -= num_requests

@@ -8,6 +8,7 @@ import os
 import re
 import sys
 from collections.abc import Iterator
+from functools import cache
 from importlib.metadata import entry_points
 from importlib.util import find_spec
 from typing import Annotated, Any
@@ -43,19 +44,28 @@ _OF_SETTINGS = frozenset({"config", "serve", "status"})
 """Commands whose field names are keys of the configuration; the settings of all services are their flags."""
 
 
-def add_command(command: Any) -> None:
-    """Add a function or a typer app, under its own name."""
-    if isinstance(command, typer.Typer):
-        app.add_typer(command)
-    else:
-        app.command()(command)
+for _command in (generate, chat, serve, status, doctor):
+    app.command()(_command)
+app.add_typer(config)
+app.add_typer(keys)
+_OWN = frozenset({"generate", "chat", "serve", "status", "doctor", "config", "keys"})
 
 
-for _command in (generate, chat, serve, status, config, keys, doctor):
-    add_command(_command)
-for _entry in entry_points(group=COMMANDS):
-    if find_spec(_entry.module.partition(".")[0]):
-        add_command(_entry.load())
+@cache
+def with_found_commands() -> typer.Typer:
+    """Return the application with the commands of other packages; of those that are here."""
+    for entry in entry_points(group=COMMANDS):
+        if find_spec(entry.module.partition(".")[0]):
+            command = entry.load()
+            if isinstance(command, typer.Typer):
+                app.add_typer(command)
+            else:
+                app.command()(command)
+    return app
+
+
+_OPTIONS = {"stop_token_ids": "stop_token_id"}
+"""The option that gives a field of another name, one value at a time."""
 
 
 def _show_version(wanted: bool) -> None:
@@ -82,8 +92,10 @@ def main() -> None:
 
 def run(argv: list[str]) -> int:
     """Run one command line and return the exit code. An error is one line on standard error."""
+    # What serves starts without what measures, and also where that is broken.
+    commands = app if _OWN.intersection(argv[:1]) else with_found_commands()
     try:
-        return app(argv, standalone_mode=False) or 0
+        return commands(argv, standalone_mode=False) or 0
     except InvalidArgument as error:
         is_key = _OF_SETTINGS.intersection(argv[:1]) and error.field not in service_flags.NAMES
         field = error.field if is_key else _flag(error.field)
@@ -103,6 +115,7 @@ def run(argv: list[str]) -> int:
 def _flag(field: str) -> str:
     """Return the flag that a field's value came from; a field that is no flag, as in a prompts file, as it is."""
     name = re.split(r"[ \[]", field)[0].replace(".", "_")
+    name = _OPTIONS.get(name, name)
     return dict(_flags(typer.main.get_command(app))).get(name, field)
 
 

@@ -9,6 +9,7 @@ import ray
 from ray import serve
 from ray._private import ray_constants
 
+from orchestrator.api.settings.keys import one_line
 from orchestrator.cluster.address import ADDRESS_VARIABLE, LOCAL, Say, asked_for
 from orchestrator.cluster.answers import answer_within, serve_controller
 from orchestrator.cluster.find import Head, find_head
@@ -93,7 +94,7 @@ def _join(head: Head, say: Say, *, insecure: bool) -> None:
     try:
         _init(head.address, on_loopback=is_on_loopback_alone(head.address))
     except (OSError, RuntimeError, ray.exceptions.RayError) as error:
-        raise ServiceUnavailable(f"the Ray cluster at {head.address} cannot be joined: {_line(error)}") from None
+        raise ServiceUnavailable(f"the Ray cluster at {head.address} cannot be joined: {one_line(error)}") from None
 
 
 def _start(say: Say, *, insecure: bool) -> None:
@@ -109,7 +110,7 @@ def _start(say: Say, *, insecure: bool) -> None:
             make_token()
         _init(LOCAL, on_loopback=True)
     except (OSError, RuntimeError, ray.exceptions.RayError) as error:
-        raise ServiceUnavailable(f"Ray cannot be started on this machine: {_line(error)}") from None
+        raise ServiceUnavailable(f"Ray cannot be started on this machine: {one_line(error)}") from None
 
 
 def _permit(problem: str, way_out: str, say: Say, *, insecure: bool) -> None:
@@ -126,7 +127,3 @@ def _init(address: str, *, on_loopback: bool) -> None:
     # Only a new cluster could start a dashboard, not one that is joined.
     ray.init(address, namespace=NAMESPACE, include_dashboard=False, logging_level=logging.ERROR, log_to_driver=False)
     logging.getLogger("ray.serve").setLevel(logging.ERROR)
-
-
-def _line(error: Exception) -> str:
-    return " ".join(str(error).split())

@@ -90,18 +90,18 @@ def run_soak(models: ModelOptions, options: SoakOptions, kill_every_s: float = K
     folder = options.folder()
     if find_spec("ray") is None:
         raise ServiceUnavailable("a soak needs Ray: pip install 'specgate[ray]'")
-    tally, log = Tally(), Log()
+    results, tally, log = ResultsFile(folder / "soak.json", "out"), Tally(), Log()
     try:
         asyncio.run(_soak(models, int((options.soak or 0.0) * 60), kill_every_s, tally, log))
     finally:
         # Also where it broke off: hours are not run again for nothing.
         if log.samples:
-            _keep(folder, tally, log)
+            _keep(folder, results, tally, log)
     check_soak(tally, log)
 
 
 def check_soak(tally: Tally, log: Log) -> None:
-    """Raise InternalError where nothing was answered, a text differed, or not all replicas held nothing in the end."""
+    """Raise InternalError where nothing was answered, a text differed, or a replica held something in the end."""
     if not tally.whole:
         raise InternalError(f"nothing was answered: {dict(tally.failed)}")
     if tally.differing:
@@ -146,11 +146,11 @@ async def _settle(apis: ServedEndpoints, tally: Tally, log: Log) -> None:
         await asyncio.sleep(0.5)
 
 
-def _keep(folder: Path, tally: Tally, log: Log) -> None:
+def _keep(folder: Path, results: ResultsFile, tally: Tally, log: Log) -> None:
     """Write figures and picture, and print the result."""
     row = _row(tally, log)
     texts = {"differing": tally.differing, "failed": dict(tally.failed)}
-    ResultsFile(folder / "soak.json", "out").write({"rows": [{"name": "soak", **row}], **texts, **log.to_object()})
+    results.write({"rows": [{"name": "soak", **row}], **texts, **log.to_object()})
     draw_soak(folder / "soak.png", log, f"{row['minutes']:.0f} minutes, {tally.whole} whole answers")
     out = output_console()
     for name, value in (row | texts).items():

@@ -99,7 +99,7 @@ def test_keys_and_certificates_are_files_of_the_secrets_that_are_mounted(tmp_pat
 
 
 class NoQueue:
-    num_inside = num_running = 0
+    num_running = num_waiting = 0
 
 
 def missing_from_the_gateway(query: str) -> set[str]:

@@ -29,7 +29,9 @@ def test_what_is_no_list_of_numbers_is_refused_by_name(given: str, problem: str)
         numbers_of("rate", given, float, 0.0, 100.0)
 
 
-@pytest.mark.parametrize(("given", "problem"), [("a,x", "'x' is not one of a, b"), ("a,a", "a,a names one twice")])
+@pytest.mark.parametrize(
+    ("given", "problem"), [("a,x", "'x' is not one of a, b"), ("a,a", "a,a names one twice"), ("", "'' is not one")]
+)
 def test_unknown_names_are_refused_by_name(given: str, problem: str) -> None:
     with pytest.raises(InvalidArgument, match=f"sets: {problem}"):
         names_of("sets", given, ["a", "b"])

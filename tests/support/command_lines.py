@@ -16,7 +16,7 @@ from pydantic import BaseModel, ValidationError
 from orchestrator.api.http.chat import ChatRequest
 from orchestrator.api.http.requests import CompletionRequest
 from orchestrator.api.http.responses_request import ResponsesRequest
-from orchestrator.cli.main import app
+from orchestrator.cli.main import with_found_commands
 from specgate.service.config import config_class
 from specgate.service.flags import add_flags
 from tests.support.pages import ROOT
@@ -42,7 +42,7 @@ def problem_of(words: Sequence[str]) -> str | None:
 
 @functools.cache
 def _root() -> Any:
-    return typer.main.get_command(app)
+    return typer.main.get_command(with_found_commands())
 
 
 def _orchestrator(arguments: Sequence[str]) -> str | None:

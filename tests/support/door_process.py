@@ -90,7 +90,8 @@ def door_process() -> Iterator[DoorProcess]:
 async def _rest(pair: Pair, queue: RequestQueue) -> dict[str, Any]:
     services = [*((one, "verifier") for one in pair.verifiers), *((one, "drafter") for one in pair.drafters)]
     left = await asyncio.to_thread(left_at, services)
-    counts = Counter({"inside": queue.num_inside + queue.num_running, "tasks": len(asyncio.all_tasks())})
+    inside = queue.num_inside + queue.num_running + queue.num_waiting
+    counts = Counter({"inside": inside, "tasks": len(asyncio.all_tasks())})
     counts["held"] = left != NOTHING_LEFT
     return {"at_rest": at_rest() | counts, "memory_mb": rss_mb(os.getpid())}
 

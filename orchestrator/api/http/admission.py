@@ -31,11 +31,13 @@ async def admissible(
             ``ToolUse.grammar``.
         InvalidArgument: a value is out of its range, or the answer's grammar cannot be used; the field is named as the
             client names it.
+        TooManySessions, ServiceUnavailable: the request queue takes no request now; before anything is encoded.
     """
     check_model(params.model, request_queue)
     try:
         num_prompts = len(params.prompt) if isinstance(params, CompletionRequest) else 1
         check_num_choices(num_prompts, params.num_copies)
+        request_queue.check_room(num_prompts * params.num_copies)
         if tool_use is None:
             grammar = await request_queue.beside(lambda: params.grammar, params.num_bytes)
             grammar = await request_queue.checked(grammar)

@@ -14,10 +14,10 @@ class QueueCounts(Protocol):
     """The source of the gauges."""
 
     @property
-    def num_inside(self) -> int: ...
+    def num_running(self) -> int: ...
 
     @property
-    def num_running(self) -> int: ...
+    def num_waiting(self) -> int: ...
 
 
 class GatewayMetrics:
@@ -36,8 +36,8 @@ class GatewayMetrics:
         self.rounds = RoundMetrics(model_name)
         self.registry.register(self.rounds)
         gauges: dict[str, tuple[str, Callable[[], float]]] = {
-            "num_requests_running": ("Requests whose turn has come.", lambda: queue.num_running),
-            "num_requests_waiting": ("Requests that wait for theirs.", lambda: queue.num_inside - queue.num_running),
+            "num_requests_running": ("Requests that are being decoded.", lambda: queue.num_running),
+            "num_requests_waiting": ("Requests that wait for their turn.", lambda: queue.num_waiting),
             "max_requests_running": ("Requests that may run at a time.", lambda: max_running),
             "max_requests_waiting": ("Requests that may wait.", lambda: max_queued),
             "drafter_configured": ("Whether there are drafters to be asked, 1 or 0.", lambda: has_drafter),

@@ -126,7 +126,7 @@ class Engine:
             drafter.interrupt()
         if not self._thread.is_alive() or self._ended:
             # The inbox is not read any more.
-            job.fail(EngineFailed("the engine is not running"))
+            job.refuse(EngineFailed("the engine is not running"))
         return job.future
 
     def _run(self) -> None:

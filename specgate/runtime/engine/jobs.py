@@ -50,6 +50,10 @@ class Job:
         self.generator.close()
         self._settle(error=error)
 
+    def refuse(self, error: SpecgateError) -> None:
+        """Let the future raise ``error``; the task is left alone, as the engine's thread may be in it."""
+        self._settle(error=error)
+
     def _settle(self, *, result: Any = None, error: BaseException | None = None) -> None:
         if not self.future.done() and self.future.set_running_or_notify_cancel():
             if error is None:

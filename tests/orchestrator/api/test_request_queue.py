@@ -2,8 +2,10 @@
 
 import asyncio
 import threading
+from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from functools import partial
+from typing import Any
 
 import pytest
 
@@ -80,6 +82,23 @@ async def test_drain_does_not_wait_for_ever() -> None:
         assert not await room.request_queue.drain(0.05)
         await leave(inside)
         assert await room.request_queue.drain(0.0)
+
+
+async def test_a_reader_who_is_cancelled_again_and_again_leaves() -> None:
+    async def stay(deltas: AsyncGenerator[Any, None]) -> None:
+        async with aclosing(deltas):
+            await anext(deltas)
+            await asyncio.Event().wait()
+
+    async with open_room(Hanging) as room:
+        queue = room.request_queue
+        reading = asyncio.create_task(stay(queue.deltas([REQUEST] * 2)))
+        await eventually(lambda: queue.num_running == 2)
+        while not reading.done():
+            reading.cancel()
+            await asyncio.sleep(0)
+        assert queue.num_inside == 0
+        assert await queue.drain(30.0)
 
 
 async def test_a_reader_that_takes_its_time_stops_the_decode_loop() -> None:

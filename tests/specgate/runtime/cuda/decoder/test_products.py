@@ -49,9 +49,9 @@ PINNED = {
     "embed": Usage(22, 64, 0),
     "rotate": Usage(64, 61440, 16),
     "attend": Usage(96, 20736, 16),
-    "add_attended": Usage(42, 114688, 64),
+    "add_attended": Usage(54, 81920, 64),
     "gate": Usage(64, 61440, 16),
-    "add_gated": Usage(39, 114688, 8),
+    "add_gated": Usage(39, 81920, 8),
     "head": Usage(56, 36864, 8),
 }
 """SmolLM2-1.7B's shape."""
@@ -208,6 +208,8 @@ def test_what_the_kernels_are_compiled_to(capability: int, models: tuple[str, ..
     compiled = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
     assert len(compiled) == len(models) * len(PINNED)
     assert {one["stack"] for one in compiled} == {0}
+    # What cards of 8.6, 8.9 and 12.0 have.
+    assert max(one["shared"] for one in compiled if one["model"] == "1.7B") <= 99 << 10
     assert all(one["matrix"] for one in compiled if one["kernel"] != "embed")
     if capability == 90:
         assert {one["kernel"]: Usage(**{name: one[name] for name in Usage._fields}) for one in compiled[:7]} == PINNED
