@@ -9,6 +9,7 @@ import pytest
 from orchestrator.decode.text import TextTokenizer
 from specgate.types import SessionSpec
 from tests.orchestrator.api.http_serving import CHAT, COMPLETIONS, RESPONSES, Site, Telling, open_site
+from tests.support.fakes import Fault
 from tests.support.sentencepiece import BEGIN, END, TURN, ids_of, sentencepiece_tokenizer
 from tests.support.tool_calls import Script
 
@@ -104,6 +105,13 @@ async def test_names_of_tokens_add_up_to_the_text_and_offsets_are_places_in_it(p
     parts = [chunk["choices"][0]["logprobs"] for chunk in chunks]
     for name in ("tokens", "text_offset", "top_logprobs"):
         assert [one for part in parts if part for one in part[name]] == told[name]
+
+
+async def test_another_verifier_goes_on_with_the_text() -> None:
+    faults = iter([{0: Fault.DIE}, {2: Fault.DIE}])
+    async with open_site(lambda spec: saying(faults=next(faults, {}))(spec), TOKENIZER) as site:
+        (choice,) = (await site.post(COMPLETIONS, prompt=PROMPT, gamma=0))["choices"]
+        assert (choice["text"], len(site.room.verifier.sessions)) == (TEXT, 3)
 
 
 async def test_chats() -> None:
