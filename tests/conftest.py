@@ -4,6 +4,7 @@ The tests run in two processes. A file's tests stay together, for what they shar
 """
 
 import os
+import signal
 from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
@@ -27,6 +28,10 @@ if find_spec("torch"):
     if not torch.cuda.is_available():
         # Triton asks when it is imported first, and that may be by transformers.
         os.environ["TRITON_INTERPRET"] = "1"
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    # A shell starts its background jobs so, and every process that a test starts would be deaf to Ctrl-C.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 pytest_plugins = ["tests.support.left_out", "tests.support.shared_fixtures"]
 

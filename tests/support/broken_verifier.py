@@ -10,7 +10,7 @@ from specgate.runtime.grammar import GrammarState
 from specgate.runtime.noise import Purpose
 from specgate.runtime.sampling import sample_weights
 from specgate.service import main as process
-from verifier_svc import acceptance, verifier
+from verifier_svc import acceptance
 from verifier_svc.acceptance import Acceptance, accept_agreeing
 
 ALLOWED = GrammarState.allowed
@@ -42,7 +42,7 @@ def main() -> int:
     if flag == "--break" and name == "residual":
         acceptance._recover = recover_from_target
     elif flag == "--break" and name == "agreement":
-        verifier.accept_agreeing = accept_one_more  # type: ignore[attr-defined]
+        acceptance.accept_agreeing = accept_one_more
     elif flag == "--break" and name == "mask":
         GrammarState.allowed = allowed_at_first  # type: ignore[method-assign,assignment]
     else:

@@ -36,7 +36,7 @@ def test_a_small_run_of_it(orchestrator: Cli, tmp_path: Path) -> None:
     assert code == 0, told
     assert "prompt set: copy" in shown
     rows = {row["name"]: row for row in json.loads(file.read_text())["prompt_sets"]["copy"]["rows"]}
-    assert [*rows] == ["target-hf", "hf-prompt-lookup", "hf-assisted", "target", "suffix+auto", "model+auto"]
+    assert [*rows] == ["target-hf", "hf-prompt-lookup", "hf-assisted", "target", "model+auto", "suffix+auto"]
     agreement = json.loads(file.read_text())["prompt_sets"]["copy"]["agreement"]
     assert agreement["equal"] == agreement["total"] == 4
 

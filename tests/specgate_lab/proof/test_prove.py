@@ -107,7 +107,7 @@ def test_a_pair_without_a_tokenizer_is_proved_but_for_grammars(orchestrator: Cli
         ("--samples 10", "--samples: 10 is outside [50, 1000000]"),
         ("--max-tokens 0", "--max-tokens: 0 is outside [1, "),
         ("--json /missing/proof.json", "--json: /missing/proof.json cannot be written"),
-        ("--target t", "--draft: is required with --target"),
+        ("--target t", "--draft: is required with a target of your own"),
         ("--prompts {prompts}", "a proof sets every field of its requests"),
     ],
 )
