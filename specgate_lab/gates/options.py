@@ -70,7 +70,7 @@ class GateOptions:
         if self.traces and self.out is None:
             raise InvalidArgument("traces", f"{self.traces} are recorded into the folder that --out names")
         if not (self.cases and self.choices):
-            raise InvalidArgument("drafts", "no case is left; give a draft, a temperature and a number of clients")
+            raise InvalidArgument("temperatures", "no case is left; give a temperature and a number of clients")
 
     @property
     def kinds(self) -> tuple[DraftKind, ...]:

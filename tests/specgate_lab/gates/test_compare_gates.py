@@ -40,7 +40,8 @@ def test_cases_are_all_combinations() -> None:
     [
         ({"drafts": "good,best"}, "drafts: 'best' is not one of good, slow, random"),
         ({"drafts": "good,slow,good"}, "drafts: good,slow,good names one twice"),
-        ({"drafts": ""}, "drafts: no case is left"),
+        ({"drafts": ""}, "drafts: '' is not one of good"),
+        ({"concurrency": ""}, "temperatures: no case is left"),
         ({"temperatures": "hot"}, "temperatures: 'hot' is no list"),
         ({"concurrency": "0"}, "concurrency: 0 is outside"),
         ({"gammas": "0"}, "gammas: 0 is outside"),
