@@ -44,11 +44,16 @@ _OF_SETTINGS = frozenset({"config", "serve", "status"})
 """Commands whose field names are keys of the configuration; the settings of all services are their flags."""
 
 
-for _command in (generate, chat, serve, status, doctor):
-    app.command()(_command)
-app.add_typer(config)
-app.add_typer(keys)
-_OWN = frozenset({"generate", "chat", "serve", "status", "doctor", "config", "keys"})
+def _add(command: Any) -> str:
+    """Add a function or a typer app, and return its name."""
+    if isinstance(command, typer.Typer):
+        app.add_typer(command)
+        return str(command.info.name)
+    app.command()(command)
+    return str(command.__name__)
+
+
+_OWN = frozenset(map(_add, (generate, chat, serve, status, doctor, config, keys)))
 
 
 @cache
@@ -56,11 +61,7 @@ def with_found_commands() -> typer.Typer:
     """Return the application with the commands of other packages; of those that are here."""
     for entry in entry_points(group=COMMANDS):
         if find_spec(entry.module.partition(".")[0]):
-            command = entry.load()
-            if isinstance(command, typer.Typer):
-                app.add_typer(command)
-            else:
-                app.command()(command)
+            _add(entry.load())
     return app
 
 

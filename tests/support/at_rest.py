@@ -1,12 +1,9 @@
 """What there is where nobody asks for anything: as much after thousands of requests as before them."""
 
-import asyncio
 import gc
 import time
 from collections import Counter
 from collections.abc import Callable
-
-from tests.support.loop_thread import LoopThread
 
 OURS = frozenset({"drafter_svc", "orchestrator", "specgate", "specgate_lab", "verifier_svc"})
 BOUNDED = (
@@ -28,18 +25,9 @@ def at_rest() -> Counter[str]:
     return Counter({f"{cls.__module__}.{cls.__qualname__}": count for cls, count in classes.items() if _counts(cls)})
 
 
-def at_rest_with(loop: LoopThread) -> Counter[str]:
-    """Return that, and how many tasks a loop of this process has."""
-    return at_rest() | Counter({"tasks": loop.run(_num_tasks())})
-
-
 def _counts(cls: type) -> bool:
     module = str(cls.__module__)
     return module.partition(".")[0] in OURS and not module.startswith(BOUNDED)
-
-
-async def _num_tasks() -> int:
-    return len(asyncio.all_tasks())
 
 
 def check_at_rest(look: Callable[[], Counter[str]], before: Counter[str]) -> None:
