@@ -3,7 +3,6 @@
 import asyncio
 from collections.abc import AsyncIterator, Collection
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import replace
 from functools import partial
 
 from rich.console import Console
@@ -28,6 +27,7 @@ from specgate_lab.bench.row_names import (
     TARGET_HF_ALL_CORES,
     scheduled,
 )
+from specgate_lab.gate_choice import AUTO_GATE, TARGET_ALONE, GateChoice
 from specgate_lab.peers.bare_loop import BareLoopProcess
 from specgate_lab.peers.hf_assisted import SCHEDULES
 from specgate_lab.variants import Decode, Observe, Traffic, pair_variant
@@ -52,14 +52,13 @@ def pair_variants(
         request: has the γ, and the gate of the gated variant.
         observe: observes each request of a variant of its own.
     """
-    spec = replace(request, gate=Gate.NONE, gate_threshold=None, gamma=fixed_gamma(models, request.gamma))
-    likes = {TARGET: replace(spec, gamma=0), SPEC: spec, SPEC_GATE: request}
+    spec = GateChoice(Gate.NONE, fixed_gamma(models, request.gamma))
+    choices = {TARGET: TARGET_ALONE, SPEC: spec, SPEC_GATE: GateChoice.like(request)}
     plain = on_demand or pair
-    variants = {name: pair_variant(plain, like, traffic) for name, like in likes.items()}
+    variants = {name: pair_variant(plain, choice, traffic) for name, choice in choices.items()}
     if on_demand is not None:
-        auto = replace(request, gate=Gate.AUTO, gate_threshold=None, gamma=None)
         variants[SPEC_AHEAD] = pair_variant(pair, spec, traffic)
-        variants[SPEC_AHEAD_AUTO] = pair_variant(pair, auto, traffic)
+        variants[SPEC_AHEAD_AUTO] = pair_variant(pair, AUTO_GATE, traffic)
     if observe is not None:
         variants[SPEC_OBSERVED] = pair_variant(plain, spec, traffic, observe)
     return variants

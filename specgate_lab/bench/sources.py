@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import Annotated, Any
 
@@ -12,7 +12,6 @@ from rich.console import Console
 
 from orchestrator.decode.request import GenerationRequest
 from orchestrator.local.launch import Capacity, Pair, open_pair
-from orchestrator.policy.gates import Gate
 from orchestrator.terminal.model_options import ModelOptions
 from orchestrator.terminal.prompts import with_token_ids
 from orchestrator.terminal.render import output_console
@@ -24,6 +23,7 @@ from specgate_lab.bench.row_names import HF_ASSISTED, TARGET, TARGET_HF
 from specgate_lab.bench.rows import Row, RowsReport, rows_of
 from specgate_lab.bench.table import print_rows
 from specgate_lab.drafters import source_service, with_drafter
+from specgate_lab.gate_choice import AUTO_GATE, TARGET_ALONE
 from specgate_lab.options import names_of
 from specgate_lab.peers.bare_loop import BareLoopProcess
 from specgate_lab.peers.hf_assisted import LOOKUP
@@ -124,7 +124,7 @@ async def _run(
         if pair.tokenizer is None:
             raise InvalidArgument("sources", "need a target with a tokenizer")
         hf = await stack.enter_async_context(_hf_variants(models, pair))
-        alone = pair_variant(pair.orchestrator, replace(request, gamma=0))
+        alone = pair_variant(pair.orchestrator, TARGET_ALONE)
         for name in options.prompt_sets:
             prompts = prompt_set(name, request, pair.tokenizer)
             requests = [full_length(with_token_ids(one, pair.tokenizer)) for one in prompts]
@@ -153,7 +153,7 @@ async def _source_variant(
     """Start the drafter of a source, and yield the variant that decodes with it."""
     service = source_service(pair, models, method, options.source_skip, capacity)
     async with with_drafter(pair, service, log) as orchestrator:
-        yield pair_variant(orchestrator, GenerationRequest((0,), gate=Gate.AUTO))
+        yield pair_variant(orchestrator, AUTO_GATE)
 
 
 @asynccontextmanager

@@ -3,9 +3,8 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from specgate_lab.gates.cases import AUTO
+from specgate_lab.gate_choice import ALONE, AUTO
 from specgate_lab.gates.measure import CaseResult
-from specgate_lab.replay.compare import ALONE
 from specgate_lab.report import new_figure, save_figure
 from specgate_lab.statistics import Ratio
 

@@ -10,7 +10,8 @@ from orchestrator.decode.request import GenerationRequest, GenerationStats
 from orchestrator.policy.gates import Gate
 from orchestrator.terminal.results import overhead_us, write_whole
 from specgate.types import Verification
-from specgate_lab.gates.cases import Case, DraftKind, GateChoice, requests_of
+from specgate_lab.gate_choice import GateChoice
+from specgate_lab.gates.cases import Case, DraftKind, requests_of
 from specgate_lab.gates.measure import block_variant
 from specgate_lab.replay.compare import HEAD, compare
 from specgate_lab.replay.machine import SimulatedMachine
@@ -96,7 +97,7 @@ async def _run(
 ) -> list[GenerationStats]:
     """Run the requests with the gate ``none``, from the first one again where they are fewer than the clients."""
     few = [requests[index % len(requests)] for index in range(max(num_clients, 2))]
-    run = block_variant(start, GateChoice(f"γ {gamma}", Gate.NONE, gamma), num_clients)
+    run = block_variant(start, GateChoice(Gate.NONE, gamma), num_clients)
     return (await run(few)).stats
 
 

@@ -38,7 +38,7 @@ def _config(advice: Advice, models: ModelOptions, skip: str | None) -> dict[str,
         drafter["skip"] = str(Path(skip).resolve())
     elif method.has_model:
         drafter |= _model(models.draft)
-    defaults = {"gate": str(choice.gate), "gamma": choice.gamma, "verification": str(advice.verification)}
+    defaults = {"gate": str(choice.gate.gate), "gamma": choice.gate.gamma, "verification": str(advice.verification)}
     return settings | {
         "drafter": drafter,
         "defaults": {name: value for name, value in defaults.items() if value is not None},
