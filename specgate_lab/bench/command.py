@@ -16,7 +16,6 @@ from orchestrator.terminal.option_groups import takes_groups
 from orchestrator.terminal.prompts import Prompt
 from orchestrator.terminal.render import output_console
 from orchestrator.terminal.request_options import DraftingOptions, SamplingOptions
-from orchestrator.terminal.results import check_writable, results_path
 from specgate.errors import InvalidArgument
 from specgate.types import check_range
 from specgate_lab.bench.load.command import run_load
@@ -27,7 +26,7 @@ from specgate_lab.bench.pair import measure_pair
 from specgate_lab.bench.sources import SourceOptions, run_sources
 from specgate_lab.bench.table import draw_rows, print_rows
 from specgate_lab.options import PromptOptions
-from specgate_lab.report import ResultsFile
+from specgate_lab.report import ResultsFile, check_writable, results_path
 from specgate_lab.soak.command import SoakOptions, run_soak
 from specgate_lab.variants import Traffic
 from specgate_lab.workload import BENCH_PROMPTS, bench_request, load_request, mixed_prompts, request_object

@@ -24,7 +24,8 @@ from specgate_lab.drafters import on_demand_drafter
 from specgate_lab.experiment import Samples
 from specgate_lab.network.delayed import delayed
 from specgate_lab.options import numbers_of
-from specgate_lab.report import PlotLine, counting_bar, draw_lines, print_lost
+from specgate_lab.progress import counting_bar
+from specgate_lab.report import PlotLine, draw_lines, print_lost
 from specgate_lab.variants import Traffic, decode_in_turns
 from specgate_lab.workload import full_length, request_object
 

@@ -14,7 +14,7 @@ from specgate_lab.bench.agreement import promised_agreement
 from specgate_lab.bench.pair_variants import bare_variants, pair_variants
 from specgate_lab.bench.rows import RowsReport, rows_of
 from specgate_lab.drafters import connect, on_demand_drafter
-from specgate_lab.report import counting_bar
+from specgate_lab.progress import counting_bar
 from specgate_lab.variants import Observe, Traffic, decode_in_turns
 from specgate_lab.workload import full_length
 

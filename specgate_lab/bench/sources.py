@@ -27,7 +27,7 @@ from specgate_lab.gate_choice import AUTO_GATE, TARGET_ALONE
 from specgate_lab.options import names_of
 from specgate_lab.peers.bare_loop import BareLoopProcess
 from specgate_lab.peers.hf_assisted import LOOKUP
-from specgate_lab.report import counting_bar
+from specgate_lab.progress import counting_bar
 from specgate_lab.variants import Decode, decode_in_turns, pair_variant
 from specgate_lab.workload import full_length, request_object
 

@@ -13,7 +13,6 @@ from orchestrator.terminal.model_options import ModelOptions
 from orchestrator.terminal.option_groups import takes_groups
 from orchestrator.terminal.prompts import Prompt, with_token_ids
 from orchestrator.terminal.render import output_console
-from orchestrator.terminal.results import write_whole
 from specgate.types import SamplingParams
 from specgate_lab.gates.drafters import Drafters
 from specgate_lab.gates.measure import CaseResult, measure_case
@@ -21,7 +20,8 @@ from specgate_lab.gates.options import GateOptions
 from specgate_lab.gates.report import draw, markdown
 from specgate_lab.gates.traces import record_traces, replay_traces
 from specgate_lab.options import PromptOptions, make_folder
-from specgate_lab.report import ResultsFile, can_draw, counting_bar, print_lost
+from specgate_lab.progress import counting_bar
+from specgate_lab.report import ResultsFile, can_draw, print_lost, write_whole
 from specgate_lab.workload import full_length
 
 

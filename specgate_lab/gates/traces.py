@@ -8,16 +8,17 @@ from rich.console import Console
 
 from orchestrator.decode.request import GenerationRequest, GenerationStats
 from orchestrator.policy.gates import Gate
-from orchestrator.terminal.results import overhead_us, write_whole
+from orchestrator.terminal.results import overhead_us
 from specgate.types import Verification
 from specgate_lab.gate_choice import GateChoice
 from specgate_lab.gates.cases import Case, DraftKind, requests_of
 from specgate_lab.gates.measure import block_variant
+from specgate_lab.progress import counting_bar
 from specgate_lab.replay.compare import HEAD, compare
 from specgate_lab.replay.machine import SimulatedMachine
 from specgate_lab.replay.recording import record
 from specgate_lab.replay.trace import RoundTrace, write_trace
-from specgate_lab.report import counting_bar
+from specgate_lab.report import write_whole
 from specgate_lab.timeline import Start
 
 NARROW, WIDE = 2, 8

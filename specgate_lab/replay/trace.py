@@ -4,9 +4,9 @@ import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from orchestrator.terminal.results import write_whole
 from specgate.errors import InvalidArgument
 from specgate_lab.replay.machine import SimulatedMachine
+from specgate_lab.report import write_whole
 
 
 @dataclass(frozen=True, slots=True)

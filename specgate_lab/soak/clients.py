@@ -14,11 +14,11 @@ from itertools import cycle, product
 from typing import NamedTuple
 
 from orchestrator.decode.request import GenerationRequest
-from orchestrator.local.served_child import MODEL_NAME, ServedEndpoints
 from specgate.errors import SpecgateError
 from specgate.types import SamplingParams
 from specgate_lab.clients import GrpcClient, complete, stream_completion
 from specgate_lab.gate_choice import TARGET_ALONE
+from specgate_lab.served_child import MODEL_NAME, ServedEndpoints
 from specgate_lab.workload import mixed_prompts
 
 LENGTHS = (8, 48, 128)

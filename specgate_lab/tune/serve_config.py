@@ -8,8 +8,8 @@ import yaml
 
 from orchestrator.api.settings.settings import settings_of
 from orchestrator.terminal.model_options import ModelOptions
-from orchestrator.terminal.results import write_whole
 from specgate.types import DraftMethod
+from specgate_lab.report import write_whole
 from specgate_lab.tune.advice import Advice
 
 

@@ -19,7 +19,7 @@ from specgate_lab.bench.load.options import LoadOptions
 from specgate_lab.bench.load.rows import LoadRow, load_rows
 from specgate_lab.bench.load.table import draw, print_load, print_neighbours
 from specgate_lab.gate_choice import GateChoice
-from specgate_lab.report import counting_bar
+from specgate_lab.progress import counting_bar
 from specgate_lab.workload import full_length, request_object
 
 

@@ -15,10 +15,10 @@ from orchestrator.generation.orchestrator import Orchestrator
 from orchestrator.local.launch import Capacity, Pair
 from orchestrator.policy.gates import Gate
 from orchestrator.terminal.model_options import ModelOptions
-from orchestrator.terminal.results import write_whole
 from specgate.types import DraftMethod
 from specgate_lab.drafters import source_service, with_drafter
 from specgate_lab.gate_choice import GateChoice
+from specgate_lab.report import write_whole
 from specgate_lab.tune.layers.blocks import Blocks, BlockSet
 from specgate_lab.tune.layers.predict import Judged
 from specgate_lab.tune.layers.report import Finalist
