@@ -27,7 +27,7 @@ from orchestrator.terminal.render import Painter, output_console, write
 from orchestrator.terminal.request_options import DraftingOptions, SamplingOptions, request_for
 from orchestrator.terminal.results import Collector
 from specgate.errors import SpecgateError
-from specgate_lab.bench.pair import measure_pair
+from specgate_lab.bench.pair_variants import measure_pair
 from specgate_lab.bench.table import print_rows
 from specgate_lab.clients import GrpcClient, stream_completion
 from specgate_lab.served_child import MODEL_NAME, ServedEndpoints, served, settings_for

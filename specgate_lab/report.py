@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 from rich.console import Console
 
@@ -28,6 +28,19 @@ class ResultsFile:
     path: Path
     flag: str = "json"
     provenance: Mapping[str, Any] = field(default_factory=provenance)
+
+    @classmethod
+    def writable(cls, path: Path) -> Self:
+        """Return the file that ``--json`` names; what is in it stays for now.
+
+        Raises:
+            InvalidArgument: it cannot be written, which is said before minutes of measuring.
+        """
+        try:
+            path.open("a", encoding="utf-8").close()
+        except OSError as error:
+            raise InvalidArgument("json", f"{path} cannot be written: {error.strerror}") from error
+        return cls(path)
 
     def write(self, results: Mapping[str, Any]) -> None:
         """Write the results. Raises InvalidArgument, with the flag's name, where that cannot be."""
@@ -49,14 +62,6 @@ def results_path(command: str) -> Path | None:
     if not os.access(folder, os.W_OK):
         return None
     return folder / f"{datetime.now(UTC):%Y-%m-%dT%H-%M-%SZ}-{command}.json"
-
-
-def check_writable(path: Path) -> None:
-    """Raise InvalidArgument unless the file that ``--json`` names can be written; what is in it stays."""
-    try:
-        path.open("a", encoding="utf-8").close()
-    except OSError as error:
-        raise InvalidArgument("json", f"{path} cannot be written: {error.strerror}") from error
 
 
 def write_json(path: Path, value: Any, flag: str = "json") -> None:

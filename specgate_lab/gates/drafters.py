@@ -90,7 +90,7 @@ async def slowness_us(on_demand: Orchestrator, probe: GenerationRequest) -> int:
     return max(round(SLOW_SHARE * 1e6 * alone.seconds / alone.tokens - median(token_us)), 0)
 
 
-def shuffle_weights(model: Path, folder: Path, seed: int = 0) -> None:
+def shuffle_weights(model: Path, folder: Path) -> None:
     """Copy a model with the numbers of every matrix in another order: as large, as fast, and it knows nothing.
 
     Raises:
@@ -103,7 +103,7 @@ def shuffle_weights(model: Path, folder: Path, seed: int = 0) -> None:
     import torch
     from safetensors.torch import load_file, save_file
 
-    draw = torch.Generator().manual_seed(seed)
+    draw = torch.Generator().manual_seed(0)
     for file in model.iterdir():
         if file in files:
             weights = load_file(file)

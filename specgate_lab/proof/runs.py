@@ -102,14 +102,11 @@ class Prover:
         if not hf or model is None or self._models.verifier:
             why = "--no-hf was given" if not hf else "the target's files are the named verifier's own"
             return Check(ALONE, CheckResult.SKIPPED, f"not compared with transformers: {why}")
-        loop = BareLoopProcess.like_services(self._models, model)
         try:
-            await loop.start()
-            texts = [RequestTimeline(token_ids=(await loop.run(request)).token_ids) for request in requests]
+            async with BareLoopProcess.like_services(self._models, model) as loop:
+                texts = [RequestTimeline(token_ids=(await loop.run(request)).token_ids) for request in requests]
         except ServiceUnavailable as error:
             return Check(ALONE, CheckResult.SKIPPED, f"not compared with transformers: {error}")
-        finally:
-            await loop.stop()
         return judge_greedy(ALONE, references, {"transformers": texts}, self._dtype, drafts=False)
 
     async def _seeded(self, name: str, sampling: SamplingParams, grammar: Grammar | None) -> Check:

@@ -1,4 +1,4 @@
-"""Round traces: what any gate needs to know of a text, and what rounds cost, as JSON lines. See ``recording``."""
+"""Round traces: what any gate needs to know of a text, and what rounds cost, as JSON lines. See ``record_text``."""
 
 import json
 from dataclasses import asdict, dataclass

@@ -37,13 +37,13 @@ def distillation_loss(draft_logits: torch.Tensor, top_ids: torch.Tensor, top_log
 class Optimizers:
     """Muon (Jordan et al. 2024) for the matrices inside the layers, AdamW for the rest."""
 
-    def __init__(self, model: Any, muon_lr: float = MUON_LR, adam_lr: float = ADAM_LR) -> None:
+    def __init__(self, model: Any, adam_lr: float = ADAM_LR) -> None:
         named = list(model.named_parameters())
         matrices = [p for n, p in named if p.ndim == 2 and "embed" not in n and "lm_head" not in n]
         others = [p for _, p in named if not any(p is one for one in matrices)]
         self._parameters = [p for _, p in named]
         self._both = [
-            torch.optim.Muon(matrices, lr=muon_lr, weight_decay=0.01),
+            torch.optim.Muon(matrices, lr=MUON_LR, weight_decay=0.01),
             torch.optim.AdamW(others, lr=adam_lr, betas=(0.9, 0.95), weight_decay=0.0),
         ]
         self._rates = [[group["lr"] for group in one.param_groups] for one in self._both]

@@ -20,7 +20,7 @@ from specgate_lab.bench.load.rows import LoadRow, load_rows
 from specgate_lab.bench.load.table import draw, print_load, print_neighbours
 from specgate_lab.gate_choice import GateChoice
 from specgate_lab.progress import counting_bar
-from specgate_lab.workload import full_length, request_object
+from specgate_lab.workload import full_length
 
 
 def run_load(
@@ -36,7 +36,6 @@ def run_load(
     if load.plots is not None:
         draw(load.plots, rows)
     return {
-        "request": request_object(request),
         "models": served,
         "rows": [row.to_object() for row in rows],
         "long_prompt": [asdict(row) for row in neighbours],

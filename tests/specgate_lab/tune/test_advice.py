@@ -21,7 +21,7 @@ from specgate_lab.timeline import RequestTimeline
 from specgate_lab.tune.advice import Advice, FinalRound, advise, finalists
 from specgate_lab.tune.candidates import Choice, DrafterChoice, choices_of, default_choice, drafters_of
 from specgate_lab.tune.compare import Tried, name_in_other_mode, other_mode
-from specgate_lab.tune.serve_config import write_config
+from specgate_lab.tune.report import write_config
 from specgate_lab.tune.versus_target import Gain
 
 MODEL, AHEAD = DrafterChoice(DraftMethod.MODEL), DrafterChoice(DraftMethod.MODEL, 4)
