@@ -32,7 +32,6 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from orchestrator.api.settings.settings import BUNDLED_DRAFT, BUNDLED_TARGET
 from orchestrator.terminal.render import output_console
-from orchestrator.terminal.results import write_json
 from specgate import cpu_library
 from specgate.runtime.attention.kernels import kernels_for
 from specgate.runtime.cpu.packing import bytes_of
@@ -43,6 +42,7 @@ from specgate.runtime.scheduler import Rows
 from specgate.runtime.stored_weights import weight_of
 from specgate.service.loading import CPU_PAGE_SIZE, CPU_PREFILL_CHUNK, LONE_CHUNKS
 from specgate_lab.provenance import provenance
+from specgate_lab.report import write_json
 
 ROWS = (1, 2, 4, 6, 8, 17)
 PROMPTS = (512, 1000)

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import Annotated, Any
 
@@ -12,24 +12,23 @@ from rich.console import Console
 
 from orchestrator.decode.request import GenerationRequest
 from orchestrator.local.launch import Capacity, Pair, open_pair
-from orchestrator.policy.gates import Gate
 from orchestrator.terminal.model_options import ModelOptions
 from orchestrator.terminal.prompts import with_token_ids
 from orchestrator.terminal.render import output_console
 from specgate.errors import InvalidArgument
 from specgate.types import DraftMethod
-from specgate_lab.bench.agreement import promised_agreement
 from specgate_lab.bench.prompt_sets import SETS, prompt_set
 from specgate_lab.bench.row_names import HF_ASSISTED, TARGET, TARGET_HF
-from specgate_lab.bench.rows import Row, RowsReport, rows_of
+from specgate_lab.bench.rows import Row, RowsReport, promised_agreement, rows_of
 from specgate_lab.bench.table import print_rows
 from specgate_lab.drafters import source_service, with_drafter
+from specgate_lab.gate_choice import AUTO_GATE, TARGET_ALONE
 from specgate_lab.options import names_of
 from specgate_lab.peers.bare_loop import BareLoopProcess
 from specgate_lab.peers.hf_assisted import LOOKUP
-from specgate_lab.report import counting_bar
+from specgate_lab.progress import counting_bar
 from specgate_lab.variants import Decode, decode_in_turns, pair_variant
-from specgate_lab.workload import full_length, request_object
+from specgate_lab.workload import full_length
 
 HF_LOOKUP = "hf-prompt-lookup"
 PROMPT_TOKENS = 512
@@ -100,7 +99,7 @@ def run_sources(
         print_rows(console, report)
         console.print(against_lookup(report.rows), style="dim", soft_wrap=True)
     by_set = {name: one.to_object() for name, one in sets.items()}
-    return {"request": request_object(request), "models": served, "prompt_sets": by_set}
+    return {"models": served, "prompt_sets": by_set}
 
 
 def against_lookup(rows: Sequence[Row]) -> str:
@@ -124,18 +123,17 @@ async def _run(
         if pair.tokenizer is None:
             raise InvalidArgument("sources", "need a target with a tokenizer")
         hf = await stack.enter_async_context(_hf_variants(models, pair))
-        alone = pair_variant(pair.orchestrator, replace(request, gamma=0))
+        alone = pair_variant(pair.orchestrator, TARGET_ALONE)
         for name in options.prompt_sets:
             prompts = prompt_set(name, request, pair.tokenizer)
             requests = [full_length(with_token_ids(one, pair.tokenizer)) for one in prompts]
             # Drafters and learners that have seen nothing of the other sets.
             async with AsyncExitStack() as of_set:
-                ours = {
-                    row_name(method): await of_set.enter_async_context(
-                        _source_variant(pair, models, method, options, capacity, log)
-                    )
-                    for method in options.methods
-                }
+                ours: dict[str, Decode] = {}
+                for method in options.methods:
+                    service = source_service(pair, models, method, options.source_skip, capacity)
+                    drafting = await of_set.enter_async_context(with_drafter(pair, service, log))
+                    ours[row_name(method)] = pair_variant(drafting, AUTO_GATE)
                 variants = hf | {TARGET: alone} | ours
                 with counting_bar(log, name, len(variants) * len(requests) * repeats) as on_turn:
                     samples = await decode_in_turns(variants, requests, repeats, on_turn)
@@ -147,25 +145,12 @@ async def _run(
 
 
 @asynccontextmanager
-async def _source_variant(
-    pair: Pair, models: ModelOptions, method: DraftMethod, options: SourceOptions, capacity: Capacity, log: Console
-) -> AsyncIterator[Decode]:
-    """Start the drafter of a source, and yield the variant that decodes with it."""
-    service = source_service(pair, models, method, options.source_skip, capacity)
-    async with with_drafter(pair, service, log) as orchestrator:
-        yield pair_variant(orchestrator, GenerationRequest((0,), gate=Gate.AUTO))
-
-
-@asynccontextmanager
 async def _hf_variants(models: ModelOptions, pair: Pair) -> AsyncIterator[dict[str, Decode]]:
     """Start HuggingFace's loop of the target; yield its variants: alone, with prompt lookup, with the draft model."""
     core = pair.cores[1] if pair.cores else None
-    loop = BareLoopProcess.like_services(models, models.target_model or "", cpu=core, assistant=models.draft_model)
-    await loop.start()
-    try:
+    target, draft = models.target_model or "", models.draft_model
+    async with BareLoopProcess.like_services(models, target, cpu=core, assistant=draft) as loop:
         variants: dict[str, Decode] = {TARGET_HF: loop.run, HF_LOOKUP: partial(loop.run, schedule=LOOKUP)}
         if loop.has_assistant:
             variants[HF_ASSISTED] = partial(loop.run, schedule="default")
         yield variants
-    finally:
-        await loop.stop()

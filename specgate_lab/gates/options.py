@@ -10,7 +10,8 @@ import typer
 from orchestrator.policy.gates import AUTO_GAMMA
 from specgate.errors import InvalidArgument
 from specgate.types import MAX_GAMMA, Verification, check_range
-from specgate_lab.gates.cases import Case, DraftKind, GateChoice, choices_of
+from specgate_lab.gate_choice import GateChoice
+from specgate_lab.gates.cases import Case, DraftKind, choices_of
 from specgate_lab.options import MAX_CONCURRENCY, names_of, numbers_of
 
 MAX_BLOCKS = 10_000

@@ -8,17 +8,17 @@ import random
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import aclosing, closing
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from enum import StrEnum
 from itertools import cycle, product
 from typing import NamedTuple
 
 from orchestrator.decode.request import GenerationRequest
-from orchestrator.local.served_child import MODEL_NAME, ServedEndpoints
-from orchestrator.policy.gates import Gate
 from specgate.errors import SpecgateError
 from specgate.types import SamplingParams
 from specgate_lab.clients import GrpcClient, complete, stream_completion
+from specgate_lab.gate_choice import TARGET_ALONE
+from specgate_lab.served_child import MODEL_NAME, ServedEndpoints
 from specgate_lab.workload import mixed_prompts
 
 LENGTHS = (8, 48, 128)
@@ -119,7 +119,7 @@ async def answers_of_target(
     answers = []
     async with GrpcClient(apis.grpc) as own:
         for text, request in asked:
-            alone = replace(request, gamma=0, gate=Gate.NONE)
+            alone = TARGET_ALONE.of(request)
             token_ids = [token_id async for delta in own.stream(alone, text) for token_id in delta.token_ids]
             answers.append(Expected(tuple(token_ids), 0 if batch_invariant else own.stats.near_ties))
     return answers

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from orchestrator.terminal.results import write_json
 from specgate_lab.provenance import provenance
+from specgate_lab.report import write_json
 from tests.clients.served import Served, Through, serving
 from tests.support.clients import ClientTable
 from tests.support.cut_proxy import Cut, CutProxy

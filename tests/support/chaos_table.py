@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from orchestrator.terminal.results import write_json
 from specgate_lab.provenance import provenance
+from specgate_lab.report import write_json
 
 MAX_TOLD = 160
 Rows = Sequence[dict[str, Any]]

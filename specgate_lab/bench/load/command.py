@@ -18,8 +18,9 @@ from specgate_lab.bench.load.neighbour import NEWCOMER_TOKENS, NeighbourRow, mea
 from specgate_lab.bench.load.options import LoadOptions
 from specgate_lab.bench.load.rows import LoadRow, load_rows
 from specgate_lab.bench.load.table import draw, print_load, print_neighbours
-from specgate_lab.report import counting_bar
-from specgate_lab.workload import full_length, request_object
+from specgate_lab.gate_choice import GateChoice
+from specgate_lab.progress import counting_bar
+from specgate_lab.workload import full_length
 
 
 def run_load(
@@ -35,7 +36,6 @@ def run_load(
     if load.plots is not None:
         draw(load.plots, rows)
     return {
-        "request": request_object(request),
         "models": served,
         "rows": [row.to_object() for row in rows],
         "long_prompt": [asdict(row) for row in neighbours],
@@ -47,15 +47,11 @@ async def _run(
 ) -> tuple[Sequence[LoadRow], Sequence[NeighbourRow], dict[str, Any]]:
     log = Console(stderr=True)
     async with open_pair(models, with_draft=True, capacity=_capacity(load, prompts), log=log) as pair:
-        requests = [_like(request, with_token_ids(prompt, pair.tokenizer)) for prompt in prompts]
+        choice = GateChoice.like(request)
+        requests = [full_length(choice.of(with_token_ids(prompt, pair.tokenizer))) for prompt in prompts]
         rows = await _levels(pair, load, requests, repeats, log) if load.levels else []
         neighbours = await _neighbours(pair, load, requests, repeats, log) if load.long_prompt else []
         return rows, neighbours, pair.models
-
-
-def _like(request: GenerationRequest, own: GenerationRequest) -> GenerationRequest:
-    """Return a prompt's own request with the γ and the gate that all share."""
-    return full_length(replace(own, gamma=request.gamma, gate=request.gate, gate_threshold=request.gate_threshold))
 
 
 def _capacity(load: LoadOptions, prompts: Sequence[Prompt]) -> Capacity:
