@@ -42,7 +42,7 @@ from specgate.runtime.loading import load
 from specgate.runtime.scheduler import Rows
 from specgate.runtime.stored_weights import weight_of
 from specgate.service.loading import CPU_PAGE_SIZE, CPU_PREFILL_CHUNK, LONE_CHUNKS
-from specgate_lab.provenance import provenance
+from specgate_lab.provenance import provenance, sealed
 
 ROWS = (1, 2, 4, 6, 8, 17)
 PROMPTS = (512, 1000)
@@ -106,7 +106,7 @@ def main() -> None:
     for title, rows in tables.items():
         output_console().print(_table(title, rows))
     if arguments.json:
-        write_json(arguments.json, {"provenance": origin, "turns": arguments.turns, "tables": tables})
+        write_json(arguments.json, sealed({"provenance": origin, "turns": arguments.turns, "tables": tables}))
 
 
 def measure(model: str, cores: Sequence[int], turns: int) -> dict[str, list[Shown]]:

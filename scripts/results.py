@@ -1,11 +1,19 @@
-"""Write docs/results/tables.md and the plots beside it from the JSON files there. A test compares them."""
+"""Write docs/results/tables.md, the plots beside it and the figures in all pages from the JSON files there.
 
+``--check`` writes nothing: it fails where pages and JSON differ, where a file was edited, or measured on a tree with
+changes, and tells how many commits of serving code followed each headline. ``--release`` fails where any did.
+"""
+
+import argparse
 import json
+import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from statistics import mean
 from typing import Any
 
+from figures import pages, render
+from results_checks import headlines, problems, serving_commits_since
 from results_plots import draw_plots
 
 FOLDER = Path(__file__).resolve().parent.parent / "docs" / "results"
@@ -214,7 +222,35 @@ def _parts(value: Mapping[str, float | None]) -> str:
     return " / ".join(f"{one:.1f}" if "p50" in value else f"{one:.0f}" for one in known)
 
 
+def write_all(results: Mapping[str, Mapping[str, Any]]) -> None:
+    """Write the tables, the plots and the figures in pages."""
+    (FOLDER / "tables.md").write_text(page(results), "utf-8")
+    draw_plots(results, FOLDER)
+    for path in pages():
+        path.write_text(render(path.read_text("utf-8"), results), "utf-8")
+
+
+def check_all(results: Mapping[str, Mapping[str, Any]], *, release: bool) -> int:
+    """Print what is wrong and how old the headlines are. Returns the exit status."""
+    wrong = list(problems(results))
+    if page(results) != (FOLDER / "tables.md").read_text("utf-8"):
+        wrong.append("docs/results/tables.md is not that of the JSON: run scripts/results")
+    for name in headlines(results):
+        commit = results[name]["provenance"]["commit"]
+        if num_later := serving_commits_since(commit):
+            print(f"old: {name} is of {commit}; {num_later} commits of serving code followed")
+            if release:
+                wrong.append(f"docs/results/{name}.json is a headline and old: measure it again")
+    print(*wrong, sep="\n", file=sys.stderr)
+    return 1 if wrong else 0
+
+
 if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--check", action="store_true", help="write nothing; fail where something is wrong")
+    parser.add_argument("--release", action="store_true", help="the same, and fail where a headline of a CPU is old")
+    options = parser.parse_args()
     found = read_results(FOLDER)
-    (FOLDER / "tables.md").write_text(page(found), "utf-8")
-    draw_plots(found, FOLDER)
+    if options.check or options.release:
+        sys.exit(check_all(found, release=options.release))
+    write_all(found)

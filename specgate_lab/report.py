@@ -12,7 +12,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from orchestrator.terminal.results import write_json
 from specgate.errors import InvalidArgument
-from specgate_lab.provenance import provenance
+from specgate_lab.provenance import provenance, sealed
 
 DPI = 110
 
@@ -30,7 +30,7 @@ class ResultsFile:
 
     def write(self, results: Mapping[str, Any]) -> None:
         """Write the results. Raises InvalidArgument, with the flag's name, where that cannot be."""
-        write_json(self.path, {"provenance": self.provenance, **results}, self.flag)
+        write_json(self.path, sealed({"provenance": self.provenance, **results}), self.flag)
 
 
 @contextmanager

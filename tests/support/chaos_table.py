@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from orchestrator.terminal.results import write_json
-from specgate_lab.provenance import provenance
+from specgate_lab.provenance import provenance, sealed
 
 MAX_TOLD = 160
 Rows = Sequence[dict[str, Any]]
@@ -79,7 +79,7 @@ class ChaosTable:
     def write(path: Path, rows: Rows, first_seed: int) -> None:
         """Write rows and where they come from, whole or not at all."""
         origin = provenance(["make", "chaos"])
-        write_json(path, {"provenance": origin, "first_seed": first_seed, "rows": list(rows)})
+        write_json(path, sealed({"provenance": origin, "first_seed": first_seed, "rows": list(rows)}))
 
 
 def _cell(value: Any) -> str:
