@@ -11,10 +11,12 @@ from orchestrator.terminal.served import delta_of, params_of, stats_of
 from specgate.client import Client
 from specgate.errors import InternalError, ServiceUnavailable, SpecgateError
 from specgate.rpc.tls import ClientTlsFiles
-from specgate.types import FinishReason, TokenSource
+from specgate.types import FinishReason, GrammarKind, TokenSource
 
 _DATA = b"data: "
 _DONE = b"[DONE]"
+_GRAMMARS = {GrammarKind.REGEX: "regex", GrammarKind.LARK: "grammar"}
+"""Kinds of grammars that measurements ask for, as ``structured_outputs`` names them."""
 _NOTHING = Delta((), ())
 
 
@@ -75,6 +77,7 @@ def _body(model: str, request: GenerationRequest, text: str) -> dict[str, Any]:
         "verification": request.verification,
         "return_sources": True,
         "return_token_ids": True,
+        "structured_outputs": {_GRAMMARS[request.grammar.kind]: request.grammar.text} if request.grammar else None,
     }
 
 
