@@ -116,10 +116,9 @@ class System:
         before = self.memory_mb()
         seen = await watch(self.stream(), faults)
         row.seen, row.gap_s = seen.told, seen.gap_s
-        row.text_equal = seen.token_ids == self.text[: len(seen.token_ids)]
         self.wait_back(num_verifiers)
         self.check_left(row, before)
-        assert row.text_equal
+        row.compare(seen.token_ids, self.text)
         return seen
 
     def check_left(self, row: ChaosRow, before: dict[int, float]) -> None:

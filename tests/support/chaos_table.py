@@ -30,6 +30,16 @@ class ChaosRow:
     grown_mb: float | None = None
     broke: str = ""
 
+    def compare(self, token_ids: Sequence[int], whole: Sequence[int]) -> None:
+        """Say whether tokens are the beginning of the whole text; of no tokens nothing is said.
+
+        Raises:
+            AssertionError: they are not.
+        """
+        if token_ids:
+            self.text_equal = tuple(token_ids) == tuple(whole[: len(token_ids)])
+            assert self.text_equal
+
     def to_object(self) -> dict[str, Any]:
         """Return the row as the table and the file hold it."""
         equal = None if self.text_equal is None else "yes" if self.text_equal else "NO"
