@@ -127,7 +127,8 @@ async def measure_pair(
     log: Console,
     traffic: Traffic,
     budget_s: float = math.inf,
-    assisted: bool = True,
+    *,
+    assisted: bool,
     observe: Observe | None = None,
 ) -> RowsReport:
     """Measure all rows that can run beside a running pair; see ``measure`` for the budget.
