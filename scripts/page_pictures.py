@@ -17,9 +17,9 @@ from typing import Any
 from playwright.sync_api import Browser, Page, sync_playwright
 from rich.table import Table
 
-from orchestrator.local.served_child import MODEL_NAME, ServedEndpoints, served, settings_for
 from orchestrator.terminal.background import BackgroundLoop
 from orchestrator.terminal.render import output_console
+from specgate_lab.served_child import MODEL_NAME, ServedEndpoints, served, settings_for
 from specgate_lab.soak.replicas import replicas_under
 
 SCRIPTS = Path(__file__).resolve().parent

@@ -22,24 +22,23 @@ import math
 import platform
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
 from pair_corpus import Corpus, read_standard_library, read_texts
 from pair_shapes import PAIRS, Shape
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import GenerationConfig, LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
-from specgate_lab.train.training import Optimizers, distillation_loss
+from specgate_lab.progress import StageBars, counting_bar
+from specgate_lab.train import training
+from specgate_lab.train.lessons import TOP, Lessons, batches, write_tensors
 
 EOS = "<|endoftext|>"
 EOS_ID = 0
 CONTEXT_LENGTH = 1024
-TEACHER_TOP = 32
 OUT = Path(__file__).resolve().parent.parent / "specgate" / "demo_pair"
 
 console = Console()
@@ -101,21 +100,12 @@ def new_model(shape: Shape, args: argparse.Namespace, role: str) -> LlamaForCaus
 def train(
     name: str, model: LlamaForCausalLM, steps: int, loss_of: Callable[[int], torch.Tensor], adam_lr: float = 0.004
 ) -> None:
-    """Run ``steps`` optimiser steps on ``loss_of(step)`` under a progress bar."""
-    optimizers = Optimizers(model, adam_lr=adam_lr)
-    model.train()
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=console) as progress:
-        bar = progress.add_task(name, total=steps)
-        smooth = None
-        for step in range(steps):
-            loss = loss_of(step)
-            optimizers.step(loss, step, steps)
-            smooth = loss.item() if smooth is None else 0.98 * smooth + 0.02 * loss.item()
-            progress.update(bar, advance=1, description=f"{name}  loss {smooth:.3f}")
-            if step % 100 == 0:
-                progress.console.print(f"{name} step {step} loss {smooth:.4f}")
-    model.eval()
+    """Run ``steps`` optimiser steps on ``loss_of(step)``, and show them."""
+    with StageBars(console) as bars:
+        optimizers = training.Optimizers(model, adam_lr)
+        training.train(
+            model, optimizers, 0, steps, loss_of, lambda step, loss: bars.show(name, step, steps, f"loss {loss:.3f}")
+        )
 
 
 def autocast(device: str) -> torch.autocast:
@@ -140,14 +130,6 @@ def train_target(stream: torch.Tensor, args: argparse.Namespace) -> LlamaForCaus
     return model
 
 
-class Lessons(NamedTuple):
-    """Rows of text and what the target says of each position: ids [n, width], its top choices [n, width, k]."""
-
-    ids: torch.Tensor
-    top_ids: torch.Tensor
-    top_log_probs: torch.Tensor
-
-
 @torch.no_grad()
 def continuations(target: LlamaForCausalLM, stream: torch.Tensor, args: argparse.Namespace) -> torch.Tensor:
     """Return rows that start with corpus text and go on in the target's own words, greedy and sampled.
@@ -160,8 +142,7 @@ def continuations(target: LlamaForCausalLM, stream: torch.Tensor, args: argparse
     prompt_width, batch = 64, 128
     source = windows(stream, batch, prompt_width, generator)
     rows = []
-    with Progress(console=console) as progress:
-        bar = progress.add_task("target writes", total=args.continuations)
+    with counting_bar(console, "target writes", args.continuations) as on_batch:
         for index in range(args.continuations):
             sampling = {"do_sample": True, "top_k": 0} if index % 5 == 4 else {"do_sample": False}
             prompt = next(source).to(args.device)
@@ -170,7 +151,7 @@ def continuations(target: LlamaForCausalLM, stream: torch.Tensor, args: argparse
                 pad_token_id=EOS_ID, cache_implementation="static", disable_compile=True, **sampling,
             )  # fmt: skip
             rows.append(row.cpu())
-            progress.update(bar, advance=1)
+            on_batch()
     return torch.cat(rows)
 
 
@@ -182,15 +163,18 @@ def small(ids: torch.Tensor) -> torch.Tensor:
 @torch.no_grad()
 def ask_target(target: LlamaForCausalLM, rows: torch.Tensor, args: argparse.Namespace) -> Lessons:
     """Ask once and keep the likeliest choices: the draft sees every row several times, the target runs once."""
-    top_ids, top_log_probs = [], []
-    with Progress(console=console) as progress:
-        for ids in progress.track(rows.split(8), description="target explains"):
+    top_ids, top_log_probs, parts = [], [], rows.split(8)
+    with counting_bar(console, "target explains", len(parts)) as on_part:
+        for ids in parts:
             with autocast(args.device):
                 logits = target(ids.to(args.device), use_cache=False).logits
-            top = logits.float().log_softmax(-1).topk(TEACHER_TOP, dim=-1)
-            top_ids.append(small(top.indices).cpu())
-            top_log_probs.append(top.values.half().cpu())
-    return Lessons(small(rows), torch.cat(top_ids), torch.cat(top_log_probs))
+            top = logits.float().log_softmax(-1).topk(TOP, dim=-1)
+            # What it says of a token is made at the position before it.
+            top_ids.append(small(top.indices).roll(1, 1).cpu())
+            top_log_probs.append(top.values.half().roll(1, 1).cpu())
+            on_part()
+    first, none = torch.ones(len(rows), dtype=torch.int32), torch.zeros(len(rows))
+    return Lessons(small(rows), none.int(), first, none.bool(), torch.cat(top_ids), torch.cat(top_log_probs), none)
 
 
 def lessons_of(target: LlamaForCausalLM, stream: torch.Tensor, args: argparse.Namespace) -> list[Lessons]:
@@ -206,40 +190,25 @@ def lessons_of(target: LlamaForCausalLM, stream: torch.Tensor, args: argparse.Na
     if args.lessons:
         args.lessons.mkdir(parents=True, exist_ok=True)
         for name, part in zip(names, lessons, strict=True):
-            save_file(part._asdict(), args.lessons / f"{name}.safetensors")
+            write_tensors(args.lessons / f"{name}.safetensors", part._asdict())
     return lessons
 
 
-def batches_of(lessons: Lessons, tokens: int, generator: torch.Generator) -> Iterator[Lessons]:
-    """Yield batches of about ``tokens`` tokens, all rows in random order, then again, forever."""
-    size = min(tokens // lessons.ids.shape[1], len(lessons.ids))
-    while True:
-        for chosen in torch.randperm(len(lessons.ids), generator=generator).split(size):
-            if len(chosen) == size:
-                yield Lessons(*(part[chosen] for part in lessons))
-
-
 def train_draft(target: LlamaForCausalLM, stream: torch.Tensor, args: argparse.Namespace) -> LlamaForCausalLM:
-    generator = torch.Generator().manual_seed(args.seed + 2)
-    tokens = args.batch * CONTEXT_LENGTH // 2
-    own, corpus = (batches_of(part, tokens, generator) for part in lessons_of(target, stream, args))
-    torch.manual_seed(args.seed + 2)
+    tokens, seed = args.batch * CONTEXT_LENGTH // 2, args.seed + 2
+    own, corpus = (batches(part, tokens, seed, 0) for part in lessons_of(target, stream, args))
+    torch.manual_seed(seed)
     model = new_model(PAIRS[args.shapes].draft, args, "draft")
-
-    def loss_on(ids: torch.Tensor, top_ids: torch.Tensor, top_log_probs: torch.Tensor) -> torch.Tensor:
-        with autocast(args.device):
-            logits = model(ids.long(), use_cache=False).logits
-        return distillation_loss(logits, top_ids, top_log_probs)
-
     if args.compile:
-        loss_on = torch.compile(loss_on)
-
-    def loss_of(step: int) -> torch.Tensor:
-        # The corpus for breadth, the target's own text for what the draft will be asked.
-        lesson = next(corpus if step % 5 < 2 else own)
-        return loss_on(*(part.to(args.device) for part in lesson))
-
-    train("draft", model, args.draft_steps, loss_of, adam_lr=0.006)
+        model.model.compile()
+    # The corpus for breadth, the target's own text for what the draft will be asked.
+    train(
+        "draft",
+        model,
+        args.draft_steps,
+        lambda step: training.loss_of(model, next(corpus if step % 5 < 2 else own)),
+        training.ADAM_LR,
+    )
     return model
 
 

@@ -27,14 +27,16 @@ async def closed_loop(
 ) -> list[RequestTimeline]:
     """Send all requests by ``num_clients`` clients, each of which sends its next when its last is done.
 
-    A request is due when its client is free.
+    A request is due when its client is free. The timelines are in the order of the requests.
     """
-    todo = iter(requests)
+    todo, timelines = iter(enumerate(requests)), dict[int, RequestTimeline]()
 
-    async def client() -> list[RequestTimeline]:
-        return [await send(request, clock()) for request in todo]
+    async def client() -> None:
+        for index, request in todo:
+            timelines[index] = await send(request, clock())
 
-    return [trace for traces in await all_of(client() for _ in range(num_clients)) for trace in traces]
+    await all_of(client() for _ in range(num_clients))
+    return [timelines[index] for index in range(len(requests))]
 
 
 async def open_loop(

@@ -10,9 +10,10 @@ from orchestrator.decode.request import Delta, GenerationRequest, GenerationStat
 from orchestrator.terminal.served import delta_of, params_of, stats_of
 from specgate.client import Client
 from specgate.errors import InternalError, ServiceUnavailable, SpecgateError
-from specgate.rpc.tls import ClientTlsFiles
 from specgate.types import FinishReason, GrammarKind, TokenSource
 
+_NEXT_PIECE_S = 60.0
+"""A model that reads a long prompt says nothing meanwhile."""
 _DATA = b"data: "
 _DONE = b"[DONE]"
 _GRAMMARS = {GrammarKind.REGEX: "regex", GrammarKind.LARK: "grammar"}
@@ -20,37 +21,34 @@ _GRAMMARS = {GrammarKind.REGEX: "regex", GrammarKind.LARK: "grammar"}
 _NOTHING = Delta((), ())
 
 
-def stream_completion(
-    endpoint: str, model: str, request: GenerationRequest, text: str, timeout_s: float = 60.0
-) -> Generator[Delta, None, None]:
+def stream_completion(endpoint: str, model: str, request: GenerationRequest, text: str) -> Generator[Delta, None, None]:
     """Yield the deltas of one streamed completion, over a connection of its own.
 
     Args:
         endpoint: HOST:PORT of the HTTP API.
         model: the served model's name.
         text: the prompt; the request's token ids are not sent.
-        timeout_s: how long the next piece may take.
 
     Raises:
         ServiceUnavailable: nobody answers, or nobody does any more.
         InternalError: the answer is not one of our API.
         SpecgateError: the API refused the request, or broke it off; with its own message.
     """
-    with _answered(endpoint, {**_body(model, request, text), "stream": True}, timeout_s) as response:
+    with _answered(endpoint, {**_body(model, request, text), "stream": True}) as response:
         # The first chunk has the prompt's ids alone.
         yield from (delta for delta in map(_delta, _events(response)) if delta != _NOTHING)
 
 
-def complete(endpoint: str, model: str, request: GenerationRequest, text: str, timeout_s: float = 60.0) -> Delta:
+def complete(endpoint: str, model: str, request: GenerationRequest, text: str) -> Delta:
     """Return a whole completion; arguments and errors are those of ``stream_completion``."""
-    with _answered(endpoint, _body(model, request, text), timeout_s) as response:
+    with _answered(endpoint, _body(model, request, text)) as response:
         return _delta(json.loads(response.read()))
 
 
 @contextmanager
-def _answered(endpoint: str, body: dict[str, Any], timeout_s: float) -> Iterator[http.client.HTTPResponse]:
+def _answered(endpoint: str, body: dict[str, Any]) -> Iterator[http.client.HTTPResponse]:
     """Send a completion's body and yield the answer. Raises as ``stream_completion`` does."""
-    with closing(http.client.HTTPConnection(endpoint, timeout=timeout_s)) as connection:
+    with closing(http.client.HTTPConnection(endpoint, timeout=_NEXT_PIECE_S)) as connection:
         try:
             connection.request("POST", "/v1/completions", json.dumps(body), {"Content-Type": "application/json"})
             response = connection.getresponse()
@@ -114,8 +112,8 @@ class GrpcClient:
     ``stats`` are those of the last stream that was read to its end. Times and outcomes of rounds stay on the server.
     """
 
-    def __init__(self, endpoint: str, tls: ClientTlsFiles | None = None) -> None:
-        self._client = Client(endpoint, tls)
+    def __init__(self, endpoint: str) -> None:
+        self._client = Client(endpoint)
         self.stats = GenerationStats()
 
     async def __aenter__(self) -> "GrpcClient":

@@ -20,7 +20,6 @@ from orchestrator.cli.generate import show_prompts
 from orchestrator.decode.request import Delta, GenerationRequest, GenerationStats
 from orchestrator.decode.text import TextTokenizer
 from orchestrator.local.launch import capacity_for, open_pair
-from orchestrator.local.served_child import MODEL_NAME, ServedEndpoints, served, settings_for
 from orchestrator.terminal.model_options import ModelOptions
 from orchestrator.terminal.option_groups import takes_groups
 from orchestrator.terminal.prompts import Prompt
@@ -28,9 +27,10 @@ from orchestrator.terminal.render import Painter, output_console, write
 from orchestrator.terminal.request_options import DraftingOptions, SamplingOptions, request_for
 from orchestrator.terminal.results import Collector
 from specgate.errors import SpecgateError
-from specgate_lab.bench.pair import measure_pair
+from specgate_lab.bench.pair_variants import measure_pair
 from specgate_lab.bench.table import print_rows
 from specgate_lab.clients import GrpcClient, stream_completion
+from specgate_lab.served_child import MODEL_NAME, ServedEndpoints, served, settings_for
 from specgate_lab.variants import Traffic
 from specgate_lab.workload import DEMO_PROMPTS, bench_request
 

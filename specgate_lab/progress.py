@@ -1,7 +1,8 @@
 """Progress of work that takes minutes: a bar for each stage on standard error, or lines where that is no terminal."""
 
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Self
 
@@ -19,7 +20,7 @@ class StageBars:
         columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
         word = TextColumn("{task.fields[word]}", markup=False)
         self._console = console
-        self._progress = Progress(*columns, word, console=console, disable=not console.is_terminal)
+        self._progress = Progress(*columns, word, console=console, disable=not console.is_terminal, transient=True)
         self._stages: dict[str, TaskID] = {}
         self._printed: dict[str, int] = {}
 
@@ -40,11 +41,18 @@ class StageBars:
         if stage not in self._stages:
             self._stages[stage] = self._progress.add_task(stage, total=total, completed=done, word=word)
         self._progress.update(self._stages[stage], completed=done, word=word)
-        is_due = done % max(1, total // LINES) == 0 and self._printed.get(stage) != done
+        is_due = done % max(1, -(-total // LINES)) == 0 and self._printed.get(stage) != done
         if is_due and not self._console.is_terminal:
             self._printed[stage] = done
             line = f"{stage} {done}/{total} {word}".rstrip()
             self._console.print(line, markup=False, highlight=False, soft_wrap=True)
+
+
+@contextmanager
+def counting_bar(console: Console, stage: str, total: int) -> Iterator[Callable[[], None]]:
+    """Show one stage; call what this yields once for each of its parts."""
+    with StageBars(console) as bars:
+        yield bars.counter(stage, total)
 
 
 def print_files(log: Console, files: Sequence[Path]) -> None:

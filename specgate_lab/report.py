@@ -1,16 +1,17 @@
 """What a measurement leaves: a table, a JSON file with its provenance, and figures, which need matplotlib."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+import json
+import os
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from orchestrator.terminal.results import write_json
 from specgate.errors import InvalidArgument
 from specgate_lab.provenance import provenance, sealed
 
@@ -28,18 +29,64 @@ class ResultsFile:
     flag: str = "json"
     provenance: Mapping[str, Any] = field(default_factory=provenance)
 
+    @classmethod
+    def writable(cls, path: Path) -> Self:
+        """Return the file that ``--json`` names; what is in it stays for now.
+
+        Raises:
+            InvalidArgument: it cannot be written, which is said before minutes of measuring.
+        """
+        try:
+            path.open("a", encoding="utf-8").close()
+        except OSError as error:
+            raise InvalidArgument("json", f"{path} cannot be written: {error.strerror}") from error
+        return cls(path)
+
     def write(self, results: Mapping[str, Any]) -> None:
         """Write the results. Raises InvalidArgument, with the flag's name, where that cannot be."""
         write_json(self.path, sealed({"provenance": self.provenance, **results}), self.flag)
 
 
-@contextmanager
-def counting_bar(console: Console, what: str, total: int) -> Iterator[Callable[[], None]]:
-    """Show on a terminal how many of ``total`` are done; call what this yields once for each."""
-    columns = (TextColumn(what), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=console, disable=not console.is_terminal, transient=True) as progress:
-        task = progress.add_task(what, total=total)
-        yield lambda: progress.advance(task)
+def results_path(command: str) -> Path | None:
+    """Return the default file for the results of a command; None where its folder cannot be written to.
+
+    The folder is ``specgate/results`` under ``XDG_STATE_HOME``, by default ``~/.local/state``.
+    """
+    try:
+        home = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
+        folder = Path(home) / "specgate" / "results"
+        folder.mkdir(parents=True, exist_ok=True)
+    # Somebody without an entry among the users has no home.
+    except (OSError, RuntimeError):
+        return None
+    if not os.access(folder, os.W_OK):
+        return None
+    return folder / f"{datetime.now(UTC):%Y-%m-%dT%H-%M-%SZ}-{command}.json"
+
+
+def write_json(path: Path, value: Any, flag: str = "json") -> None:
+    """Write a value as JSON. Raises InvalidArgument as ``write_whole`` does."""
+    write_whole(path, json.dumps(value, indent=2) + "\n", flag)
+
+
+def write_whole(path: Path, text: str, flag: str) -> None:
+    """Write a file under another name first, so that it is never half written.
+
+    Raises:
+        InvalidArgument: the file cannot be written; names ``flag``.
+    """
+    unfinished = path.with_name(f".{path.name}.unfinished")
+    try:
+        # What is no file, such as a pipe, is written to as it is.
+        if path.exists() and not path.is_file():
+            path.write_text(text, "utf-8")
+            return
+        unfinished.write_text(text, "utf-8")
+        unfinished.replace(path)
+    except OSError as error:
+        with suppress(OSError):
+            unfinished.unlink()
+        raise InvalidArgument(flag, f"{path} cannot be written: {error.strerror}") from error
 
 
 def print_lost(console: Console, num_lost: int) -> None:

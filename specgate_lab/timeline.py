@@ -8,6 +8,7 @@ from typing import NamedTuple, Protocol
 
 from orchestrator.decode.request import Delta, GenerationRequest, GenerationStats
 from specgate.errors import InvalidArgument, SpecgateError
+from specgate.types import TokenLogprobs
 
 Clock = Callable[[], float]
 OnDelta = Callable[[Delta, float], None]
@@ -42,13 +43,17 @@ class RequestTimeline:
 
     ``due_s`` is when the request was to be sent, by the clock of the arrivals, not when this process came to send it:
     a client that falls behind adds its delay to what it measures. ``error`` is why the request broke off.
+    ``logprobs`` is empty, or has one entry a token. ``near_ties`` are the positions, from the first emitted token, of
+    verdicts in which the verifier counted a near tie.
     """
 
-    due_s: float
-    arrivals: tuple[Arrival, ...]
+    due_s: float = 0.0
+    arrivals: tuple[Arrival, ...] = ()
     stats: GenerationStats = field(default_factory=GenerationStats)
     error: SpecgateError | None = None
     token_ids: tuple[int, ...] = ()
+    logprobs: tuple[TokenLogprobs, ...] = ()
+    near_ties: frozenset[int] = frozenset()
 
     def whole(self) -> "RequestTimeline":
         """Return the timeline. Raises the error that broke the request off."""
@@ -107,12 +112,19 @@ async def time_request(
     running = start(request)
     arrivals: list[Arrival] = []
     token_ids: list[int] = []
+    logprobs: list[TokenLogprobs] = []
+    near_ties: set[int] = set()
+    num_tied = 0
     error: SpecgateError | None = None
     try:
         async for delta in running:
             if delta.token_ids:
                 arrivals.append(Arrival(clock(), len(delta.token_ids)))
+                if running.stats.near_ties > num_tied:
+                    near_ties.update(range(len(token_ids), len(token_ids) + len(delta.token_ids)))
+                    num_tied = running.stats.near_ties
                 token_ids += delta.token_ids
+                logprobs += delta.logprobs
                 if on_delta is not None:
                     on_delta(delta, arrivals[-1].at_s)
     except InvalidArgument:
@@ -121,4 +133,6 @@ async def time_request(
         error = failure
     finally:
         await running.aclose()
-    return RequestTimeline(due_s, tuple(arrivals), running.stats, error, tuple(token_ids))
+    return RequestTimeline(
+        due_s, tuple(arrivals), running.stats, error, tuple(token_ids), tuple(logprobs), frozenset(near_ties)
+    )

@@ -2,8 +2,8 @@
 
 import math
 import time
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, NamedTuple
@@ -12,6 +12,7 @@ from orchestrator.decode.request import Delta, GenerationRequest
 from orchestrator.decode.session import OnLoss, OnRecord
 from orchestrator.generation.orchestrator import Orchestrator
 from specgate_lab.experiment import Sample, Variant, measure
+from specgate_lab.gate_choice import GateChoice
 from specgate_lab.timeline import RequestTimeline, time_request
 
 WARM_UP_TOKENS = 16
@@ -73,26 +74,21 @@ Observe = Callable[[], AbstractAsyncContextManager[RequestObservers]]
 """Observes one request in its block."""
 
 
-@asynccontextmanager
-async def unobserved() -> AsyncIterator[RequestObservers]:
-    """Observe nothing."""
-    yield RequestObservers()
-
-
 def pair_variant(
-    orchestrator: Orchestrator, like: GenerationRequest, traffic: Traffic | None = None, observe: Observe = unobserved
+    orchestrator: Orchestrator, choice: GateChoice, traffic: Traffic | None = None, observe: Observe | None = None
 ) -> Decode:
-    """Return the way through our services, with the γ and the gate of ``like``.
+    """Return the way through our services under one gate.
 
     ``traffic`` counts what all calls of the orchestrator send and receive, so nothing else may run meanwhile.
     """
 
     async def decode(request: GenerationRequest) -> Sample:
-        own = replace(request, gamma=like.gamma, gate=like.gate, gate_threshold=like.gate_threshold)
         num_before = traffic.num_bytes if traffic else 0
-        async with observe() as by:
+        async with observe() if observe else nullcontext(RequestObservers()) as by:
             start = partial(orchestrator.generate, on_record=by.on_record, on_loss=by.on_loss)
-            timed = await time_request(start, own, time.perf_counter(), on_delta=lambda delta, _: by.on_delta(delta))
+            timed = await time_request(
+                start, choice.of(request), time.perf_counter(), on_delta=lambda delta, _: by.on_delta(delta)
+            )
         return sample_of(timed.whole(), traffic.num_bytes - num_before if traffic else None)
 
     return decode

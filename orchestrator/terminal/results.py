@@ -1,12 +1,7 @@
 """A finished generation, its speed, and its JSON object."""
 
-import json
-import os
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
-from pathlib import Path
 from statistics import median
 from typing import Any
 
@@ -139,53 +134,3 @@ def error_object(error: SpecgateError) -> dict[str, Any]:
     """Return the JSON object of a failed request."""
     field = {"field": error.field} if isinstance(error, InvalidArgument) else {}
     return {"error": {"reason": error.reason, "message": str(error), **field}}
-
-
-def results_path(command: str) -> Path | None:
-    """Return the default file for the results of a command; None where its folder cannot be written to.
-
-    The folder is ``specgate/results`` under ``XDG_STATE_HOME``, by default ``~/.local/state``.
-    """
-    try:
-        home = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
-        folder = Path(home) / "specgate" / "results"
-        folder.mkdir(parents=True, exist_ok=True)
-    # Somebody without an entry among the users has no home.
-    except (OSError, RuntimeError):
-        return None
-    if not os.access(folder, os.W_OK):
-        return None
-    return folder / f"{datetime.now(UTC):%Y-%m-%dT%H-%M-%SZ}-{command}.json"
-
-
-def check_writable(path: Path) -> None:
-    """Raise InvalidArgument unless the file that ``--json`` names can be written; what is in it stays."""
-    try:
-        path.open("a", encoding="utf-8").close()
-    except OSError as error:
-        raise InvalidArgument("json", f"{path} cannot be written: {error.strerror}") from error
-
-
-def write_json(path: Path, value: Any, field: str = "json") -> None:
-    """Write what ``--json FILE`` asks for. Raises InvalidArgument, see ``write_whole``."""
-    write_whole(path, json.dumps(value, indent=2) + "\n", field)
-
-
-def write_whole(path: Path, text: str, field: str) -> None:
-    """Write a file under another name first, so that it is never half written.
-
-    Raises:
-        InvalidArgument: the file cannot be written; names ``field``.
-    """
-    unfinished = path.with_name(f".{path.name}.unfinished")
-    try:
-        # What is no file, such as a pipe, is written to as it is.
-        if path.exists() and not path.is_file():
-            path.write_text(text, "utf-8")
-            return
-        unfinished.write_text(text, "utf-8")
-        unfinished.replace(path)
-    except OSError as error:
-        with suppress(OSError):
-            unfinished.unlink()
-        raise InvalidArgument(field, f"{path} cannot be written: {error.strerror}") from error

@@ -19,14 +19,15 @@ from specgate_lab.proof.judge import judge_greedy, judge_seeded
 from specgate_lab.proof.plan import greedy_request, seeded_request
 from specgate_lab.proof.report import Check, CheckResult
 from specgate_lab.proof.runs import record_all
-from specgate_lab.proof.texts import TextRecord
+from specgate_lab.proof.texts import drafts_of
+from specgate_lab.timeline import RequestTimeline
 
 GAMMA = 4
 GRAPHS = ("graphs", "no graphs")
 Pairs = Mapping[str, Orchestrator]
 """By what their services do: with graphs, without."""
 Requests = Sequence[GenerationRequest]
-Runs = dict[str, list[TextRecord]]
+Runs = dict[str, list[RequestTimeline]]
 
 
 def of_dtype(context: Context) -> str:
@@ -72,7 +73,7 @@ def _services(context: Context, dtype: str) -> AbstractAsyncContextManager[dict[
 async def _greedy(context: Context, pairs: Pairs, loop: BareLoopProcess, requests: Requests, dtype: str) -> Check:
     context.progress("greedy texts")
     references, runs = await _texts(pairs, requests)
-    runs["transformers"] = [TextRecord((await loop.run(request)).token_ids) for request in requests]
+    runs["transformers"] = [RequestTimeline(token_ids=(await loop.run(request)).token_ids) for request in requests]
     return judge_greedy("greedy", references, runs, dtype)
 
 
@@ -82,9 +83,9 @@ async def _seeded(context: Context, pairs: Pairs, requests: Requests, dtype: str
     return judge_seeded("shared noise", references, runs, dtype)
 
 
-async def _texts(pairs: Pairs, requests: Requests) -> tuple[list[TextRecord], Runs]:
+async def _texts(pairs: Pairs, requests: Requests) -> tuple[list[RequestTimeline], Runs]:
     """Return the references, which are the target's alone, and the same texts in every other way."""
-    references = await _record(pairs[GRAPHS[0]], requests, 1)
+    references = await record_all(pairs[GRAPHS[0]], requests, 1)
     plain = [replace(request, logprobs=None) for request in requests]
     ways = {
         "alone, together": plain,
@@ -92,15 +93,11 @@ async def _texts(pairs: Pairs, requests: Requests) -> tuple[list[TextRecord], Ru
         "auto": [replace(request, gamma=None, gate=Gate.AUTO) for request in plain],
     }
     runs = {
-        f"{graphs}, {way}": await _record(pair, asked, len(asked))
+        f"{graphs}, {way}": await record_all(pair, asked, len(asked))
         for graphs, pair in pairs.items()
         for way, asked in ways.items()
     }
     return references, runs
-
-
-async def _record(pair: Orchestrator, requests: Requests, batch: int) -> list[TextRecord]:
-    return await record_all(pair, requests, batch, lambda: None)
 
 
 async def _rejection(context: Context, pairs: Pairs, requests: Requests) -> Check:
@@ -110,9 +107,9 @@ async def _rejection(context: Context, pairs: Pairs, requests: Requests) -> Chec
     """
     context.progress("texts by rejection")
     asked = [replace(one, gamma=GAMMA, verification=Verification.REJECTION) for one in requests]
-    traces = [trace for pair in pairs.values() for trace in await _record(pair, asked, len(asked))]
+    traces = [trace for pair in pairs.values() for trace in await record_all(pair, asked, len(asked))]
     whole = [trace for trace in traces if len(trace.token_ids) == asked[0].max_tokens]
-    drafted, accepted = sum(trace.drafted for trace in traces), sum(trace.accepted for trace in traces)
+    drafted, accepted = drafts_of(traces)
     is_sound = len(whole) == len(traces) and 0 < accepted <= drafted
     message = f"{len(whole)} of {len(traces)} texts whole, {accepted} of {drafted} drafts accepted"
     return Check("rejection", CheckResult.PASS if is_sound else CheckResult.FAIL, message, (), len(traces), len(whole))

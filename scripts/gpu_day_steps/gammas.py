@@ -15,8 +15,10 @@ from orchestrator.decode.request import GenerationRequest
 from orchestrator.generation.orchestrator import Orchestrator
 from orchestrator.policy.gates import Gate
 from scripts import real_model
+from specgate_lab.gate_choice import GateChoice
 from specgate_lab.proof.plan import greedy_request
-from specgate_lab.proof.runs import record
+from specgate_lab.proof.runs import record_all
+from specgate_lab.proof.texts import drafts_of
 
 GAMMAS = range(9)
 CARRIED = ".gpu_weights"
@@ -64,9 +66,9 @@ async def _texts(
 ) -> list[tuple[int, ...]]:
     """Return the texts with this γ; tell how fast they were and how much of the drafts was accepted."""
     start_s = time.perf_counter()
-    records = [await record(pair, replace(request, gamma=gamma, gate=Gate.NONE)) for request in alone]
+    records = await record_all(pair, [GateChoice(Gate.NONE, gamma).of(request) for request in alone], 1)
     seconds = time.perf_counter() - start_s
-    drafted, accepted = sum(one.drafted for one in records), sum(one.accepted for one in records)
+    drafted, accepted = drafts_of(records)
     num_tokens = sum(len(one.token_ids) for one in records)
     context.row(
         gamma=gamma, tokens_per_s=round(num_tokens / seconds, 1), acceptance=round(accepted / max(drafted, 1), 3)

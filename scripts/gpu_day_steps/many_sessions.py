@@ -12,9 +12,8 @@ from gpu_day_steps.step import CheckFailed, Context
 from orchestrator.decode.request import GenerationRequest
 from orchestrator.generation.orchestrator import Orchestrator
 from orchestrator.policy.gates import Gate
-from specgate_lab.arrivals import all_of
 from specgate_lab.proof.plan import greedy_request
-from specgate_lab.proof.runs import record
+from specgate_lab.proof.runs import record_all
 
 GAMMA = 3
 SPARE_SESSIONS = 2
@@ -48,10 +47,10 @@ async def _table(context: Context, folder: Path) -> str:
 async def _rates(context: Context, pair: Orchestrator, way: str, requests: Sequence[GenerationRequest]) -> list[float]:
     """Measure each number of sessions; their prefills are counted in."""
     rates = []
-    await record(pair, requests[0])
+    await record_all(pair, requests[:1], 1)
     for number in sizes(context).sessions:
         start_s = time.perf_counter()
-        traces = await all_of(record(pair, request) for request in requests[:number])
+        traces = await record_all(pair, requests[:number], number)
         seconds = time.perf_counter() - start_s
         tokens = sum(len(trace.token_ids) for trace in traces)
         if tokens != number * requests[0].max_tokens:

@@ -9,7 +9,8 @@ from gpu_day_steps.estimates import ONE_PROCESS
 from gpu_day_steps.here import joined, loaded
 from gpu_day_steps.sizes import planted_pair, sizes
 from gpu_day_steps.step import Context
-from gpu_day_steps.ways import TARGET, Way, drafts_of, like, likes_of, measure, told_of
+from gpu_day_steps.ways import TARGET, Way, drafts_of, gates_of, measure, told_of
+from specgate_lab.gate_choice import TARGET_ALONE
 from specgate_lab.variants import pair_variant
 
 COMMON = {"max_sessions": 2, "kv_tokens": 4096}
@@ -25,11 +26,11 @@ async def _ways(context: Context, folder: Path) -> AsyncGenerator[Way, None]:
     async with AsyncExitStack() as stack:
         target = await stack.enter_async_context(loaded(context, "verifier", str(folder / "target"), **COMMON))
         alone = await stack.enter_async_context(await joined(target))
-        yield Way({"way": TARGET}, pair_variant(alone, like(0)))
+        yield Way({"way": TARGET}, pair_variant(alone, TARGET_ALONE))
         for name in drafts_of(of):
             draft = await stack.enter_async_context(
                 loaded(context, "drafter", str(folder / name), run_ahead=0, **COMMON)
             )
             pair = await stack.enter_async_context(await joined(target, draft))
-            for request in likes_of(of, name):
-                yield Way(told_of(name, 0, request), pair_variant(pair, request))
+            for choice in gates_of(of, name):
+                yield Way(told_of(name, 0, choice), pair_variant(pair, choice))

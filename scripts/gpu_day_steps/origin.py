@@ -10,9 +10,10 @@ from gpu_day_steps.estimates import OVER_GRPC
 from gpu_day_steps.serving import connected, service, started
 from gpu_day_steps.sizes import MIDDLE, Sizes, draft_name, planted_pair, sizes
 from gpu_day_steps.step import Context
-from gpu_day_steps.ways import TARGET, TARGET_HF, Way, drafts_of, like, likes_of, measure, told_of
+from gpu_day_steps.ways import TARGET, TARGET_HF, Way, drafts_of, gates_of, measure, told_of
 from orchestrator.local.local_services import LocalService
 from specgate_lab.arrivals import all_of
+from specgate_lab.gate_choice import TARGET_ALONE
 from specgate_lab.peers.bare_loop import BareLoopProcess
 from specgate_lab.peers.hf_assisted import SCHEDULES
 from specgate_lab.variants import pair_variant
@@ -47,7 +48,7 @@ async def _ways(context: Context, folder: Path) -> AsyncGenerator[Way, None]:
         services = stack.enter_async_context(started(context, _services(context, folder, of)))
         at, *_ = await all_of([services, *(loop.start() for loop in loops.values())])
         alone = await stack.enter_async_context(await connected(at[TARGET]))
-        yield Way({"way": TARGET}, pair_variant(alone, like(0)))
+        yield Way({"way": TARGET}, pair_variant(alone, TARGET_ALONE))
         yield Way({"way": TARGET_HF}, loops[MIDDLE].run)
         for draft in drafts_of(of):
             async for way in _ours(stack, at, draft, of):
@@ -80,5 +81,5 @@ def _theirs(draft: str, loops: Mapping[float, BareLoopProcess]) -> Iterator[Way]
 async def _ours(stack: AsyncExitStack, at: Mapping[str, str], draft: str, of: Sizes) -> AsyncGenerator[Way, None]:
     for rows in RUN_AHEAD:
         pair = await stack.enter_async_context(await connected(at[TARGET], at[f"{draft} {rows}"]))
-        for request in likes_of(of, draft):
-            yield Way(told_of(draft, rows, request), pair_variant(pair, request))
+        for choice in gates_of(of, draft):
+            yield Way(told_of(draft, rows, choice), pair_variant(pair, choice))

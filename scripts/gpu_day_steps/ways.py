@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 from gpu_day_steps.serving import figures_of, planted_prompts
 from gpu_day_steps.sizes import MIDDLE, THIN, Sizes, draft_name, sizes
 from gpu_day_steps.step import CheckFailed, Context, Range
-from orchestrator.decode.request import GenerationRequest
 from orchestrator.policy.gates import Gate
 from specgate_lab.experiment import Sample
+from specgate_lab.gate_choice import AUTO_GATE, GateChoice
 from specgate_lab.proof.plan import greedy_request
 from specgate_lab.variants import WARM_UP_TOKENS, Decode
 
@@ -106,24 +106,19 @@ def drafts_of(of: Sizes) -> list[str]:
     return [draft_name(MIDDLE), draft_name(MIDDLE, thin=True), *(draft_name(one) for one in in_order[1:])]
 
 
-def likes_of(of: Sizes, draft: str) -> Iterator[GenerationRequest]:
-    """Yield the requests whose γ and gate are measured with a draft, the gated ones at the first γ alone.
+def gates_of(of: Sizes, draft: str) -> Iterator[GateChoice]:
+    """Yield the gates that are measured with a draft, those that close at the first γ alone.
 
     A planted target is always sure, so a gate on its confidence stays open: what is seen is what the gate costs.
     """
     gammas = of.thin_gammas if draft.startswith(THIN) else of.gammas
     for gamma in gammas:
-        yield like(gamma)
+        yield GateChoice(Gate.NONE, gamma)
     if draft in (draft_name(MIDDLE), draft_name(MIDDLE, thin=True)):
-        yield replace(like(gammas[0]), gate=Gate.TARGET_CONFIDENCE)
-        yield replace(like(gammas[0]), gate=Gate.AUTO, gamma=None)
+        yield GateChoice(Gate.TARGET_CONFIDENCE, gammas[0])
+        yield AUTO_GATE
 
 
-def like(gamma: int) -> GenerationRequest:
-    """Return what tells a way its γ; 0 is the target alone."""
-    return GenerationRequest((0,), gamma=gamma, gate=Gate.NONE)
-
-
-def told_of(draft: str, run_ahead: int, request: GenerationRequest) -> Told:
+def told_of(draft: str, run_ahead: int, choice: GateChoice) -> Told:
     """Return what a line says of one of our ways."""
-    return {"way": OURS, "draft": draft, "run_ahead": run_ahead, "gate": str(request.gate), "gamma": request.gamma}
+    return {"way": OURS, "draft": draft, "run_ahead": run_ahead, "gate": str(choice.gate), "gamma": choice.gamma}

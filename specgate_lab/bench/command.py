@@ -1,5 +1,6 @@
 """``orchestrator bench``: speed of the models alone and together, beside HuggingFace's own loop."""
 
+import asyncio
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -16,18 +17,17 @@ from orchestrator.terminal.option_groups import takes_groups
 from orchestrator.terminal.prompts import Prompt
 from orchestrator.terminal.render import output_console
 from orchestrator.terminal.request_options import DraftingOptions, SamplingOptions
-from orchestrator.terminal.results import check_writable, results_path
 from specgate.errors import InvalidArgument
 from specgate.types import check_range
 from specgate_lab.bench.load.command import run_load
 from specgate_lab.bench.load.options import LoadOptions
 from specgate_lab.bench.network import NetworkOptions, run_network
 from specgate_lab.bench.observed import observing
-from specgate_lab.bench.pair import measure_pair
+from specgate_lab.bench.pair_variants import measure_pair
 from specgate_lab.bench.sources import SourceOptions, run_sources
 from specgate_lab.bench.table import draw_rows, print_rows
 from specgate_lab.options import PromptOptions
-from specgate_lab.report import ResultsFile
+from specgate_lab.report import ResultsFile, results_path
 from specgate_lab.soak.command import SoakOptions, run_soak
 from specgate_lab.variants import Traffic
 from specgate_lab.workload import BENCH_PROMPTS, bench_request, load_request, mixed_prompts, request_object
@@ -83,24 +83,26 @@ def bench(
     request = (load_request if load.is_wanted else bench_request)(models, drafting, sampling)
     todo = prompts.read(request, mixed_prompts() if load.is_wanted else BENCH_PROMPTS)
     load.prepare()
-    if json:
-        # A file that cannot be written is refused now, not after minutes of measuring.
-        check_writable(json)
-    log, path = Console(stderr=True), json or results_path("bench")
-    if path is None:
-        log.print("the results are not kept: give --json FILE", style="yellow")
-    file = ResultsFile(path) if path else None
+    log = Console(stderr=True)
+    file = ResultsFile.writable(json) if json else _usual_file(log)
     if sources.is_wanted:
-        results = run_sources(models, sources, request, repeats)
+        results = asyncio.run(run_sources(models, sources, request, repeats))
     elif load.is_wanted:
-        results = run_load(models, load, todo, request, repeats)
+        results = asyncio.run(run_load(models, load, todo, request, repeats))
     elif network.is_wanted:
-        results = run_network(models, network.delays_ms, todo, request, repeats, load.plots)
+        results = asyncio.run(run_network(models, network.delays_ms, todo, request, repeats, load.plots))
     else:
         results = uvloop.run(_bench_pair(models, todo, request, repeats, load.plots, more_rows))
     if file:
-        file.write(results)
-        log.print(f"results: {path}", style="dim", markup=False, highlight=False, soft_wrap=True)
+        file.write({"request": request_object(request), **results})
+        log.print(f"results: {file.path}", style="dim", markup=False, highlight=False, soft_wrap=True)
+
+
+def _usual_file(log: Console) -> ResultsFile | None:
+    path = results_path("bench")
+    if path is None:
+        log.print("the results are not kept: give --json FILE", style="yellow")
+    return ResultsFile(path) if path else None
 
 
 def _check_together(models: ModelOptions, load: LoadOptions, network: NetworkOptions, more_rows: Sequence[str]) -> None:
@@ -136,4 +138,4 @@ async def _bench_pair(
     print_rows(output_console(), report)
     if plots is not None:
         draw_rows(plots, report.rows)
-    return {"request": request_object(request), "models": served, **report.to_object()}
+    return {"models": served, **report.to_object()}

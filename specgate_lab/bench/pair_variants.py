@@ -1,9 +1,9 @@
 """The ways to decode that the benchmark puts side by side."""
 
 import asyncio
-from collections.abc import AsyncIterator, Collection
+import math
+from collections.abc import AsyncIterator, Collection, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import replace
 from functools import partial
 
 from rich.console import Console
@@ -11,8 +11,10 @@ from rich.console import Console
 from orchestrator.decode.request import GenerationRequest
 from orchestrator.generation.orchestrator import Orchestrator
 from orchestrator.local.cores import num_usable_cores
+from orchestrator.local.launch import Pair, capacity_for
 from orchestrator.policy.gates import Gate
 from orchestrator.terminal.model_options import ModelOptions
+from orchestrator.terminal.prompts import Prompt
 from orchestrator.terminal.request_options import fixed_gamma
 from specgate_lab.bench.row_names import (
     DRAFT,
@@ -28,9 +30,14 @@ from specgate_lab.bench.row_names import (
     TARGET_HF_ALL_CORES,
     scheduled,
 )
+from specgate_lab.bench.rows import RowsReport, promised_agreement, rows_of
+from specgate_lab.drafters import connect, on_demand_drafter
+from specgate_lab.gate_choice import AUTO_GATE, TARGET_ALONE, GateChoice
 from specgate_lab.peers.bare_loop import BareLoopProcess
 from specgate_lab.peers.hf_assisted import SCHEDULES
-from specgate_lab.variants import Decode, Observe, Traffic, pair_variant
+from specgate_lab.progress import counting_bar
+from specgate_lab.variants import Decode, Observe, Traffic, decode_in_turns, pair_variant
+from specgate_lab.workload import full_requests
 
 _ASSISTED = {TARGET_HF: HF_ASSISTED, TARGET_HF_ALL_CORES: HF_ASSISTED_ALL_CORES}
 """One process is both: what decodes with the target alone, and with an assistant."""
@@ -52,14 +59,13 @@ def pair_variants(
         request: has the γ, and the gate of the gated variant.
         observe: observes each request of a variant of its own.
     """
-    spec = replace(request, gate=Gate.NONE, gate_threshold=None, gamma=fixed_gamma(models, request.gamma))
-    likes = {TARGET: replace(spec, gamma=0), SPEC: spec, SPEC_GATE: request}
+    spec = GateChoice(Gate.NONE, fixed_gamma(models, request.gamma))
+    choices = {TARGET: TARGET_ALONE, SPEC: spec, SPEC_GATE: GateChoice.like(request)}
     plain = on_demand or pair
-    variants = {name: pair_variant(plain, like, traffic) for name, like in likes.items()}
+    variants = {name: pair_variant(plain, choice, traffic) for name, choice in choices.items()}
     if on_demand is not None:
-        auto = replace(request, gate=Gate.AUTO, gate_threshold=None, gamma=None)
         variants[SPEC_AHEAD] = pair_variant(pair, spec, traffic)
-        variants[SPEC_AHEAD_AUTO] = pair_variant(pair, auto, traffic)
+        variants[SPEC_AHEAD_AUTO] = pair_variant(pair, AUTO_GATE, traffic)
     if observe is not None:
         variants[SPEC_OBSERVED] = pair_variant(plain, spec, traffic, observe)
     return variants
@@ -110,3 +116,32 @@ def _loops(models: ModelOptions, cores: tuple[int, int] | None, assisted: bool) 
         for name, (model, threads, core) in wanted.items()
         if model is not None
     }
+
+
+async def measure_pair(
+    pair: Pair,
+    models: ModelOptions,
+    prompts: Sequence[Prompt],
+    request: GenerationRequest,
+    repeats: int,
+    log: Console,
+    traffic: Traffic,
+    budget_s: float = math.inf,
+    *,
+    assisted: bool,
+    observe: Observe | None = None,
+) -> RowsReport:
+    """Measure all rows that can run beside a running pair; see ``measure`` for the budget.
+
+    ``traffic`` counts what the pair's calls send and receive. Without ``assisted`` HuggingFace's own speculation is
+    left out: it takes longer than all else together. With ``observe`` there is a row whose requests are observed.
+    """
+    requests = full_requests(prompts, pair.tokenizer)
+    async with AsyncExitStack() as stack:
+        bare = await stack.enter_async_context(bare_variants(models, pair.cores, log, assisted=assisted))
+        drafter = await stack.enter_async_context(on_demand_drafter(pair, models, capacity_for(prompts, 1), log))
+        on_demand = await stack.enter_async_context(await connect(pair, drafter)) if drafter else None
+        variants = bare | pair_variants(pair.orchestrator, on_demand, models, request, traffic, observe)
+        with counting_bar(log, "measuring", len(variants) * len(requests) * repeats) as on_turn:
+            samples = await decode_in_turns(variants, requests, repeats, on_turn, budget_s)
+    return RowsReport(rows_of(samples), promised_agreement(samples, requests))

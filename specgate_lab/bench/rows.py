@@ -1,15 +1,19 @@
-"""The rows of the benchmark's table. Pure."""
+"""The rows of the benchmark's table, and whether all ways to decode wrote the same text, where they must. Pure."""
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from itertools import chain
 from typing import Any
 
-from orchestrator.decode.request import GenerationStats
+from orchestrator.decode.request import GenerationRequest, GenerationStats
 from orchestrator.terminal.results import hit_draft_shares, median_or_none, overhead_us
-from specgate_lab.bench.agreement import TextAgreement
+from specgate.types import SamplingParams
 from specgate_lab.bench.ceiling import ModelTimes, ceiling_of, model_times
 from specgate_lab.bench.row_names import (
     AHEAD_ROWS,
+    HF_ASSISTED,
+    PAIR_ROWS,
     RIVALS,
     ROW_NAMES,
     SCHEDULED_ROWS,
@@ -79,6 +83,19 @@ class Row:
                 name: {"value": ratio.value, "95": ratio.interval} for name, ratio in self.ratios_to_rivals.items()
             },
         }
+
+
+@dataclass(frozen=True, slots=True)
+class TextAgreement:
+    """For how many prompts all of ``names`` gave the same tokens."""
+
+    names: tuple[str, ...]
+    equal: int
+    total: int
+
+    @property
+    def holds(self) -> bool:
+        return self.equal == self.total
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,3 +175,30 @@ def _round_times(stats: Sequence[GenerationStats]) -> RoundTimes:
         verify=median_or_none([us for one in stats for us in one.verify_us]),
         overhead=median_or_none([us for one in stats for us in overhead_us(one)]),
     )
+
+
+def promised_agreement(
+    samples: Samples, requests: Sequence[GenerationRequest], ours: Sequence[str] = PAIR_ROWS
+) -> TextAgreement | None:
+    """Compare the texts that are promised to be equal; rejection above temperature 0 promises a law, no text.
+
+    Args:
+        ours: the rows that go through our services.
+    """
+    if any(one.rejects for one in requests):
+        return None
+    # HuggingFace draws in its own way, and its loops know nothing of penalties and biases.
+    is_plain = all(one.sampling == SamplingParams(temperature=0.0) for one in requests)
+    names = (TARGET_HF, HF_ASSISTED, *ours) if is_plain else tuple(ours)
+    present = {name: own for name in names if (own := _samples_of(samples, name))}
+    texts: defaultdict[int, set[tuple[int, ...]]] = defaultdict(set)
+    for sample in chain.from_iterable(present.values()):
+        texts[sample.case].add(sample.token_ids)
+    return TextAgreement(tuple(present), sum(len(own) == 1 for own in texts.values()), len(texts))
+
+
+def _samples_of(samples: Samples, name: str) -> Sequence[Sample]:
+    """Return a row's samples, those of all schedules."""
+    if name in SCHEDULED_ROWS:
+        return [sample for own in by_schedule(samples, name).values() for sample in own]
+    return samples.get(name, ())

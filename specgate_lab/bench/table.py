@@ -9,9 +9,8 @@ from rich.table import Table
 from rich.text import Text
 
 from orchestrator.terminal.tables import number, table_of
-from specgate_lab.bench.agreement import TextAgreement
 from specgate_lab.bench.row_names import DRAFT, PAIR_ROWS, TARGET
-from specgate_lab.bench.rows import Row, RowsReport
+from specgate_lab.bench.rows import Row, RowsReport, TextAgreement
 from specgate_lab.report import new_figure, print_lost, save_figure
 from specgate_lab.statistics import Interval
 

@@ -1,4 +1,4 @@
-"""What is compared: cases, and in each of them the gate ``auto`` with every fixed choice."""
+"""The cases in which gates are compared, and the requests of each."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -6,10 +6,7 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from orchestrator.decode.request import GenerationRequest
-from orchestrator.policy.gates import FIXED_GAMMA, Gate
-from specgate_lab.replay.compare import ALONE
 
-AUTO = "auto"
 REQUESTS_A_CLIENT = 2
 """Of a block with several clients, so that a block is more than a start and an end."""
 
@@ -31,29 +28,6 @@ class Case(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.draft} draft, temperature {self.temperature:g}, {self.concurrency} at a time"
-
-
-class GateChoice(NamedTuple):
-    """A gate with its γ and threshold, and its name in tables."""
-
-    name: str
-    gate: Gate
-    gamma: int | None = None
-    threshold: float | None = None
-
-    def of(self, request: GenerationRequest) -> GenerationRequest:
-        """Return the request with this choice."""
-        return replace(request, gate=self.gate, gamma=self.gamma, gate_threshold=self.threshold)
-
-
-def choices_of(gammas: Sequence[int], thresholds: Sequence[float]) -> list[GateChoice]:
-    """Return the target alone, ``none`` with each γ, ``target_confidence`` with each threshold, and ``auto``."""
-    return [
-        GateChoice(ALONE, Gate.NONE, 0),
-        *(GateChoice(f"none γ {gamma}", Gate.NONE, gamma) for gamma in gammas),
-        *(GateChoice(f"{at:g} γ {FIXED_GAMMA}", Gate.TARGET_CONFIDENCE, FIXED_GAMMA, at) for at in thresholds),
-        GateChoice(AUTO, Gate.AUTO),
-    ]
 
 
 def requests_of(case: Case, prompts: Sequence[GenerationRequest], block: int) -> list[GenerationRequest]:

@@ -11,18 +11,26 @@ from orchestrator.decode.request import GenerationRequest
 from orchestrator.local.launch import capacity_for, open_pair
 from orchestrator.terminal.model_options import ModelOptions
 from orchestrator.terminal.option_groups import takes_groups
-from orchestrator.terminal.prompts import Prompt, with_token_ids
+from orchestrator.terminal.prompts import Prompt
 from orchestrator.terminal.render import output_console
-from orchestrator.terminal.results import write_whole
 from specgate.types import SamplingParams
+from specgate_lab.gate_choice import ALONE, AUTO
 from specgate_lab.gates.drafters import Drafters
 from specgate_lab.gates.measure import CaseResult, measure_case
 from specgate_lab.gates.options import GateOptions
-from specgate_lab.gates.report import draw, markdown
 from specgate_lab.gates.traces import record_traces, replay_traces
 from specgate_lab.options import PromptOptions, make_folder
-from specgate_lab.report import ResultsFile, can_draw, counting_bar, print_lost
-from specgate_lab.workload import full_length
+from specgate_lab.progress import counting_bar
+from specgate_lab.report import ResultsFile, can_draw, new_figure, print_lost, save_figure, write_whole
+from specgate_lab.statistics import Ratio
+from specgate_lab.workload import full_requests
+
+_HEAD = (
+    "| draft | temperature | at a time | target alone | best fixed | which | auto | auto / best | auto / alone |\n"
+    "|---|---|---|---|---|---|---|---|---|"
+)
+_COLUMNS = 3
+_COLOURS = {AUTO: "tab:green", ALONE: "tab:gray"}
 
 
 @takes_groups
@@ -51,7 +59,7 @@ async def _compare(models: ModelOptions, gates: GateOptions, prompts: Sequence[P
     capacity = capacity_for(prompts, 2 * max(case.concurrency for case in cases))
     file = ResultsFile(gates.out / "gates.json", "out") if gates.out is not None else None
     async with open_pair(models, with_draft=True, capacity=capacity, log=log) as pair, AsyncExitStack() as stack:
-        requests = [full_length(with_token_ids(prompt, pair.tokenizer)) for prompt in prompts]
+        requests = full_requests(prompts, pair.tokenizer)
         drafters = Drafters(pair, models, capacity, requests[0], stack, log)
         endpoints = {kind: await drafters.start(kind) for kind in gates.kinds}
         num_blocks = len(cases) * (len(choices) * gates.blocks + max(0, gates.warm_up - 1))
@@ -83,7 +91,7 @@ def _show(gates: GateOptions, results: Sequence[CaseResult]) -> None:
     out.print(markdown(results), markup=False, soft_wrap=True, end="")
     print_lost(out, sum(result.num_survived for result in results))
     if gates.out is not None and can_draw():
-        draw(gates.out / "rates.png", results)
+        draw_rates(gates.out / "rates.png", results)
 
 
 async def _replay(
@@ -98,3 +106,36 @@ async def _replay(
         traces = await record_traces(folder, starts, lone, requests, gates.traces, log)
     table = await asyncio.to_thread(replay_traces, folder, traces, gates.clients)
     output_console().print(table, markup=False, soft_wrap=True, end="")
+
+
+def markdown(results: Sequence[CaseResult]) -> str:
+    """Return a row for each case: tokens per second, and ratios with the bounds of their 95 % intervals."""
+    return "\n".join([_HEAD, *map(_row, results)]) + "\n"
+
+
+def _row(result: CaseResult) -> str:
+    case, rates, best = result.case, result.rates, result.best_fixed
+    figures = (
+        f"{rates[ALONE]:.0f} | {rates[best]:.0f} | {best} | {rates[AUTO]:.0f} "
+        f"| {_shown(result.auto_to(best))} | {_shown(result.auto_to(ALONE))}"
+    )
+    return f"| {case.draft} | {case.temperature:g} | {case.concurrency} | {figures} |"
+
+
+def _shown(ratio: Ratio) -> str:
+    interval = f" ({ratio.interval.low:.3f} to {ratio.interval.high:.3f})" if ratio.interval else ""
+    return f"{ratio.value:.3f}{interval}"
+
+
+def draw_rates(path: Path, results: Sequence[CaseResult]) -> None:
+    """Draw the rates of every choice, a panel for each case. Raises as ``save_figure`` does."""
+    num_rows = -(-len(results) // _COLUMNS)
+    figure = new_figure(5.0 * _COLUMNS, 3.2 * num_rows)
+    for number, result in enumerate(results, start=1):
+        axes, rates = figure.add_subplot(num_rows, _COLUMNS, number), result.rates
+        axes.set_title(str(result.case), fontsize=9)
+        axes.bar(list(rates), list(rates.values()), color=[_COLOURS.get(name, "tab:blue") for name in rates])
+        axes.axhline(rates[AUTO], color=_COLOURS[AUTO], linewidth=0.8)
+        axes.set_ylabel("tokens per second")
+        axes.tick_params(axis="x", rotation=90, labelsize=7)
+    save_figure(figure, path, "out")

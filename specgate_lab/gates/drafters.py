@@ -16,8 +16,8 @@ from orchestrator.policy.gates import Gate
 from orchestrator.terminal.model_options import ModelOptions
 from specgate.errors import InvalidArgument
 from specgate_lab.drafters import connect, drafter_service, started, with_drafter
+from specgate_lab.gate_choice import TARGET_ALONE, GateChoice
 from specgate_lab.gates.cases import DraftKind
-from specgate_lab.tune.versus_target import ALONE, gated
 from specgate_lab.variants import pair_variant
 
 SLOW_SHARE = 1 / 3
@@ -80,8 +80,8 @@ async def slowness_us(on_demand: Orchestrator, probe: GenerationRequest) -> int:
     Raises:
         InvalidArgument: the probe is too short to time a draft.
     """
-    alone = await pair_variant(on_demand, ALONE)(probe)
-    drafting = await pair_variant(on_demand, gated(Gate.NONE, PROBE_GAMMA))(probe)
+    alone = await pair_variant(on_demand, TARGET_ALONE)(probe)
+    drafting = await pair_variant(on_demand, GateChoice(Gate.NONE, PROBE_GAMMA))(probe)
     token_us = [
         us / length for stats in drafting.stats for us, length in zip(stats.draft_us, stats.draft_lengths, strict=True)
     ]
@@ -90,7 +90,7 @@ async def slowness_us(on_demand: Orchestrator, probe: GenerationRequest) -> int:
     return max(round(SLOW_SHARE * 1e6 * alone.seconds / alone.tokens - median(token_us)), 0)
 
 
-def shuffle_weights(model: Path, folder: Path, seed: int = 0) -> None:
+def shuffle_weights(model: Path, folder: Path) -> None:
     """Copy a model with the numbers of every matrix in another order: as large, as fast, and it knows nothing.
 
     Raises:
@@ -103,7 +103,7 @@ def shuffle_weights(model: Path, folder: Path, seed: int = 0) -> None:
     import torch
     from safetensors.torch import load_file, save_file
 
-    draw = torch.Generator().manual_seed(seed)
+    draw = torch.Generator().manual_seed(0)
     for file in model.iterdir():
         if file in files:
             weights = load_file(file)

@@ -10,8 +10,8 @@ from orchestrator.decode.request import GenerationRequest
 from orchestrator.policy.gates import Gate
 from specgate_lab.arrivals import closed_loop
 from specgate_lab.experiment import Sample, Samples, Variant, measure
-from specgate_lab.gates.cases import AUTO, Case, GateChoice, requests_of
-from specgate_lab.replay.compare import ALONE
+from specgate_lab.gate_choice import ALONE, AUTO, GateChoice
+from specgate_lab.gates.cases import Case, requests_of
 from specgate_lab.statistics import Ratio, pooled_rate
 from specgate_lab.timeline import Clock, RequestTimeline, Start, time_request
 
@@ -87,7 +87,7 @@ async def measure_case(
         SpecgateError: a request broke off.
     """
     variants = {
-        one.name: block_variant(auto if one.gate is Gate.AUTO else fixed, one, case.concurrency, clock)
+        str(one): block_variant(auto if one.gate is Gate.AUTO else fixed, one, case.concurrency, clock)
         for one in choices
     }
     blocks = [requests_of(case, prompts, number) for number in range(num_blocks + num_warm_up)]

@@ -5,16 +5,15 @@
 
 import sys
 import time
-from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
 from specgate.service import main as process
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+def main() -> int:
     """Run the service to its end; return its exit code."""
-    role, slow_us, *flags = sys.argv[1:] if argv is None else argv
+    role, slow_us, *flags = sys.argv[1:]
     return process.main(role, flags, partial(slow_down, slow_us=int(slow_us)))
 
 

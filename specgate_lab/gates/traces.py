@@ -1,28 +1,33 @@
 """Traces of a comparison: recorded once the blocks are measured, kept in files, and replayed in simulated time."""
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import AsyncIterable, Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from statistics import median
 
 from rich.console import Console
 
-from orchestrator.decode.request import GenerationRequest, GenerationStats
+from orchestrator.decode.request import Delta, GenerationRequest, GenerationStats
 from orchestrator.policy.gates import Gate
-from orchestrator.terminal.results import overhead_us, write_whole
-from specgate.types import Verification
-from specgate_lab.gates.cases import Case, DraftKind, GateChoice, requests_of
+from orchestrator.terminal.results import overhead_us
+from specgate.types import TokenSource, Verification
+from specgate_lab.gate_choice import GateChoice
+from specgate_lab.gates.cases import Case, DraftKind, requests_of
 from specgate_lab.gates.measure import block_variant
+from specgate_lab.progress import counting_bar
 from specgate_lab.replay.compare import HEAD, compare
 from specgate_lab.replay.machine import SimulatedMachine
-from specgate_lab.replay.recording import record
-from specgate_lab.replay.trace import RoundTrace, write_trace
-from specgate_lab.report import counting_bar
+from specgate_lab.replay.trace import RoundTrace, TracedText, write_trace
+from specgate_lab.report import write_whole
 from specgate_lab.timeline import Start
 
 NARROW, WIDE = 2, 8
 """Draft tokens of the rounds that measure a row of the target's forward."""
 CROWD = 8
 """Sessions of the forwards that measure a session."""
+RECORDED_GAMMAS = (8, 7)
+_AGREES = {source: True for source in TokenSource if source.is_accepted} | {TokenSource.RECOVERED: False}
 
 
 async def record_traces(
@@ -49,7 +54,7 @@ async def record_traces(
             mode = f", {Verification.REJECTION}" if requests[0].rejects else ""
             name = f"{case.draft} draft, temperature {case.temperature:g}{mode}"
             machine = await measure_machine(start, requests)
-            texts = [await record(start, request) for request in requests]
+            texts = [await record_text(start, request) for request in requests]
             if same := tuple(text for text in texts if text is not None):
                 traces[name] = RoundTrace(machine, same)
                 write_trace(folder / f"trace-{name.replace(', ', '-').replace(' ', '-')}.jsonl", traces[name])
@@ -96,7 +101,7 @@ async def _run(
 ) -> list[GenerationStats]:
     """Run the requests with the gate ``none``, from the first one again where they are fewer than the clients."""
     few = [requests[index % len(requests)] for index in range(max(num_clients, 2))]
-    run = block_variant(start, GateChoice(f"γ {gamma}", Gate.NONE, gamma), num_clients)
+    run = block_variant(start, GateChoice(Gate.NONE, gamma), num_clients)
     return (await run(few)).stats
 
 
@@ -116,3 +121,32 @@ def replay_traces(folder: Path, traces: Mapping[str, RoundTrace], clients: Seque
     table = "\n".join([HEAD, *map(str, rows)]) + "\n"
     write_whole(folder / "replays.md", table, "out")
     return table
+
+
+async def record_text(
+    start: Callable[[GenerationRequest], AsyncIterable[Delta]], request: GenerationRequest
+) -> TracedText | None:
+    """Return the answer to ``request``, which needs a seed above temperature 0; None where two runs differ.
+
+    A run has the gate ``none`` and ``logprobs`` 0. The target's confidence at a position follows from its
+    log-probability, and the draft's agreement with the target from the token's source: the draft agreed with an
+    accepted token and did not with a recovered one. Of a bonus token it is unknown, since no draft was made for it.
+    Where the draft is a function of the text before it (greedy, shared_noise), a round that starts in the middle of an
+    accepted run drafts the same tokens. So the draft tokens that survive from a position on are the run of agreements
+    there, for every γ, and a second run with another γ, whose bonus tokens are elsewhere, fills the gaps. In rejection
+    mode a draft depends on its round: no two texts can be merged, and there is one run.
+
+    Raises:
+        SpecgateError: a run broke off.
+    """
+    runs = []
+    for gamma in RECORDED_GAMMAS[:1] if request.rejects else RECORDED_GAMMAS:
+        running = start(replace(GateChoice(Gate.NONE, gamma).of(request), logprobs=0))
+        runs.append([delta async for delta in running])
+    if len({tuple(token_id for delta in run for token_id in delta.token_ids) for run in runs}) > 1:
+        return None
+    known = zip(*([_AGREES.get(source) for delta in run for source in delta.sources] for run in runs), strict=True)
+    confidences = (math.exp(entry.logprob) for delta in runs[0] for entry in delta.logprobs)
+    return TracedText(
+        tuple(confidences), tuple(next((agrees for agrees in votes if agrees is not None), None) for votes in known)
+    )

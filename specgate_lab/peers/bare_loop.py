@@ -53,6 +53,17 @@ class BareLoopProcess:
             assistant=assistant,
         )
 
+    async def __aenter__(self) -> Self:
+        try:
+            await self.start()
+        except BaseException:
+            await self.stop()
+            raise
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.stop()
+
     async def start(self) -> None:
         """Return once the model is loaded.
 
@@ -60,7 +71,7 @@ class BareLoopProcess:
             ServiceUnavailable: it could not be loaded; with the process's last words.
         """
         self._child = await Child.start("specgate_lab.peers.hf_baseline", self._flags)
-        ready = await _answer(self._child)
+        ready = await answer_of(self._child, "the bare loop")
         self.no_assistant, self.device = ready["no_assistant"], ready["device"]
         self.has_assistant = self.has_assistant and not self.no_assistant
 
@@ -77,7 +88,7 @@ class BareLoopProcess:
         if self._child is None:
             raise ServiceUnavailable("the bare loop has not been started")
         await self._child.send(message)
-        answer = await _answer(self._child)
+        answer = await answer_of(self._child, "the bare loop")
         token_ids = tuple(answer["token_ids"])
         return Sample(len(token_ids) - answer["num_first"], answer["decode_s"], token_ids)
 
@@ -87,9 +98,10 @@ class BareLoopProcess:
             await self._child.stop()
 
 
-async def _answer(child: Child) -> dict[str, Any]:
+async def answer_of(child: Child, name: str) -> dict[str, Any]:
+    """Return what a child says next. Raises ServiceUnavailable, with its name and last words, where it has ended."""
     answer = await child.next_event()
     if answer is None:
         code = await child.wait()
-        raise ServiceUnavailable(f"the bare loop ended with exit code {code}:\n{child.last_words}")
+        raise ServiceUnavailable(f"{name} ended with exit code {code}:\n{child.last_words}")
     return answer

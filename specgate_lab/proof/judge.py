@@ -8,19 +8,29 @@ from specgate.types import TokenLogprobs
 from specgate_lab.proof.laws import LEVEL, Law, corrected, first_token_test, rank_test, two_sample_test
 from specgate_lab.proof.plan import JOINT_TOKENS
 from specgate_lab.proof.report import Check, CheckResult
-from specgate_lab.proof.texts import TextComparison, TextRecord, by_count, by_margin, compare, near_tie_limit, never
+from specgate_lab.proof.texts import (
+    TextComparison,
+    by_count,
+    by_margin,
+    compare,
+    drafts_of,
+    margins_of,
+    near_tie_limit,
+    never,
+)
+from specgate_lab.timeline import RequestTimeline
 
 TIE_PLACES_PER_TOKEN = 1e-3
 """In float32 a near tie comes once in some ten thousand tokens; many more would excuse what is no tie."""
 _SHOWN = 3
 
-Runs = Mapping[str, Sequence[TextRecord]]
+Runs = Mapping[str, Sequence[RequestTimeline]]
 """Texts by what they were made with, one a prompt or many of one prompt."""
 
 
 def judge_greedy(
     name: str,
-    references: Sequence[TextRecord],
+    references: Sequence[RequestTimeline],
     runs: Runs,
     dtype: str,
     *,
@@ -35,7 +45,7 @@ def judge_greedy(
     """
     limit = near_tie_limit(dtype)
     seen = compare(references, runs, never if batch_invariant else by_margin(limit))
-    margins = [reference.margins for reference in references]
+    margins = [margins_of(reference) for reference in references]
     every = [margin for own in margins for margin in own]
     near_ties = sum(margin < limit for margin in every)
     nearest = f"smallest margin {min(every):.2g}" if every else "margins unknown"
@@ -45,7 +55,7 @@ def judge_greedy(
 
 
 def judge_seeded(
-    name: str, references: Sequence[TextRecord], runs: Runs, dtype: str, *, batch_invariant: bool = False
+    name: str, references: Sequence[RequestTimeline], runs: Runs, dtype: str, *, batch_invariant: bool = False
 ) -> Check:
     """Judge texts of one seed each: equal, or parted where the verifier counted a near tie; see ``judge_greedy``.
 
@@ -61,7 +71,7 @@ def judge_seeded(
     return _check(name, outcome, message, seen, {"near_ties": near_ties})
 
 
-def _outcome(seen: TextComparison, references: Sequence[TextRecord], dtype: str, *, drafts: bool) -> CheckResult:
+def _outcome(seen: TextComparison, references: Sequence[RequestTimeline], dtype: str, *, drafts: bool) -> CheckResult:
     reference_tokens = sum(len(reference.token_ids) for reference in references)
     too_many = seen.tie_places > max(1.0, TIE_PLACES_PER_TOKEN * reference_tokens)
     if seen.unexplained or (too_many and dtype == "float32"):
@@ -94,7 +104,7 @@ def judge_rejection(laws: Mapping[str, Law], alone: Runs, speculated: Runs, by_g
         by_gate: those of speculation again, with log-probabilities, by the gate that they were made under.
     """
     every = [text for texts in speculated.values() for text in texts]
-    drafted, accepted = sum(text.drafted for text in every), sum(text.accepted for text in every)
+    drafted, accepted = drafts_of(every)
     firsts = {name: Counter(text.token_ids[0] for text in speculated[name]) for name in laws}
     ranked = {"every gate": every, **{f"gate {gate}": texts for gate, texts in by_gate.items() if texts}}
     tests = corrected(
@@ -123,11 +133,11 @@ def judge_rejection(laws: Mapping[str, Law], alone: Runs, speculated: Runs, by_g
     return Check("rejection, law", outcome, message, details, figures=figures)
 
 
-def _beginnings(texts: Sequence[TextRecord]) -> list[tuple[int, ...]]:
+def _beginnings(texts: Sequence[RequestTimeline]) -> list[tuple[int, ...]]:
     return [text.token_ids[:JOINT_TOKENS] for text in texts]
 
 
-def _tokens_with_laws(texts: Sequence[TextRecord]) -> list[tuple[int, Law]]:
+def _tokens_with_laws(texts: Sequence[RequestTimeline]) -> list[tuple[int, Law]]:
     return [
         (token_id, law_of(entry))
         for text in texts

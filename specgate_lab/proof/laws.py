@@ -5,16 +5,19 @@ Cells are pooled by the law, or by both samples together, never by the differenc
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Any
-
-from specgate_lab.proof.chi_square import findable_shift, survival
 
 LEVEL = 0.001
 """A sound pair fails one proof in a thousand at the most, however many tests there are."""
+POWER = 0.9
+"""What is called findable is found this often."""
 MIN_EXPECTED = 5.0
 """Below it the chi-square distribution is no good approximation of a cell."""
+LAST_RANKS = (1, 2, 3, 4, 6, 10, 20)
+"""Of the cells of ``rank_test``, 1 being the likeliest token; all later ranks are one more cell."""
 
 Text = tuple[int, ...]
 Law = tuple[tuple[int, float], ...]
@@ -101,7 +104,7 @@ def _totals(counts: Mapping[Text, int], cell_of: Mapping[Text, Text]) -> Counter
     return totals
 
 
-def rank_test(name: str, seen: Sequence[tuple[int, Law]], edges: Sequence[int] = (1, 2, 3, 4, 6, 10, 20)) -> LawTest:
+def rank_test(name: str, seen: Sequence[tuple[int, Law]]) -> LawTest:
     """Test which rank the emitted tokens have in the target's order, each against the law at its own position.
 
     Given what comes before it, a token's rank has a law that is known; sums of such deviations over many different
@@ -109,10 +112,9 @@ def rank_test(name: str, seen: Sequence[tuple[int, Law]], edges: Sequence[int] =
 
     Args:
         seen: token ids, each with the target's law at its position.
-        edges: the last rank of each cell, 1 being the likeliest; all later ranks are one more cell.
     """
-    probs = [_cell_probs(law, edges) for _, law in seen]
-    observed = Counter(_cell(token_id, law, edges) for token_id, law in seen)
+    probs = [_cell_probs(law) for _, law in seen]
+    observed = Counter(_cell(token_id, law) for token_id, law in seen)
     expected = [sum(column) for column in zip(*probs, strict=True)]
     groups = _groups(expected)
     gaps = [sum(observed[cell] - expected[cell] for cell in group) for group in groups]
@@ -122,15 +124,14 @@ def rank_test(name: str, seen: Sequence[tuple[int, Law]], edges: Sequence[int] =
     return _test(name, len(seen), float(len(seen)), len(groups), statistic)
 
 
-def _cell(token_id: int, law: Law, edges: Sequence[int]) -> int:
-    rank = next((rank for rank, (known, _) in enumerate(law, start=1) if known == token_id), edges[-1] + 1)
-    return sum(rank > edge for edge in edges)
+def _cell(token_id: int, law: Law) -> int:
+    rank = next((rank for rank, (known, _) in enumerate(law, start=1) if known == token_id), LAST_RANKS[-1] + 1)
+    return sum(rank > last for last in LAST_RANKS)
 
 
-def _cell_probs(law: Law, edges: Sequence[int]) -> list[float]:
-    known = [probability for _, probability in law[: edges[-1]]]
-    starts = (0, *edges)
-    inside = [sum(known[start:end]) for start, end in zip(starts, edges, strict=False)]
+def _cell_probs(law: Law) -> list[float]:
+    known = [probability for _, probability in law]
+    inside = [sum(known[start:end]) for start, end in pairwise((0, *LAST_RANKS))]
     return [*inside, max(0.0, 1.0 - sum(inside))]
 
 
@@ -169,7 +170,7 @@ def _test(name: str, samples: int, weight: float, cells: int, statistic: float) 
     return LawTest(name, samples, weight, cells, statistic, survival(statistic, max(cells - 1, 0)))
 
 
-def corrected(tests: Sequence[LawTest], level: float = LEVEL) -> list[LawTest]:
+def corrected(tests: Sequence[LawTest]) -> list[LawTest]:
     """Return the tests with Holm's corrected p, in the order given, and with what each of them would find.
 
     Mass moved between cells is hardest to find between two halves: a total variation of d makes the statistic
@@ -180,8 +181,55 @@ def corrected(tests: Sequence[LawTest], level: float = LEVEL) -> list[LawTest]:
     for place, index in enumerate(sorted(range(len(tests)), key=lambda index: tests[index].p)):
         test = tests[index]
         largest = max(largest, min(1.0, (len(tests) - place) * test.p))
-        shift = findable_shift(test.degrees, level / len(tests))
+        shift = findable_shift(test.degrees, LEVEL / len(tests))
         findable = math.sqrt(shift / (4 * test.weight)) if test.weight else math.inf
         # Where even all mass could move unseen, nothing is findable.
         done[index] = replace(test, corrected_p=largest, findable=findable if findable <= 1.0 else math.inf)
     return [done[index] for index in range(len(tests))]
+
+
+def survival(statistic: float, degrees: int) -> float:
+    """Return the probability that chi-square with ``degrees`` of freedom is at least ``statistic``."""
+    if degrees == 0 or statistic <= 0.0:
+        return 1.0
+    # For whole degrees it is a finite sum (Abramowitz, Stegun 26.4.4 and 26.4.5).
+    first = math.erfc(math.sqrt(statistic / 2)) if degrees % 2 else 0.0
+    return first + sum(_step(statistic, below) for below in range(degrees % 2, degrees, 2))
+
+
+def _step(statistic: float, degrees: int) -> float:
+    """Return by how much ``survival`` grows from ``degrees`` to two more."""
+    half = degrees / 2
+    return math.exp(half * math.log(statistic / 2) - statistic / 2 - math.lgamma(half + 1))
+
+
+def survival_of_shifted(statistic: float, degrees: int, shift: float) -> float:
+    """Return the same where the law is not the supposed one: non-central chi-square, a Poisson mixture."""
+    mean = shift / 2
+    spread = 10.0 * math.sqrt(mean) + 20.0
+    first = max(0, int(mean - spread))
+    total, tail = 0.0, survival(statistic, degrees + 2 * first)
+    for j in range(first, int(mean + spread) + 1):
+        weight = math.exp(j * math.log(mean) - mean - math.lgamma(j + 1)) if mean else float(j == 0)
+        total += weight * tail
+        tail += _step(statistic, degrees + 2 * j)
+    return total
+
+
+def findable_shift(degrees: int, level: float) -> float:
+    """Return the non-centrality that a test at ``level`` finds with ``POWER``; infinite for no degree of freedom."""
+    if degrees == 0:
+        return math.inf
+    limit = _rising(lambda x: 1.0 - survival(x, degrees), 1.0 - level)
+    return _rising(lambda shift: survival_of_shifted(limit, degrees, shift), POWER)
+
+
+def _rising(function: Callable[[float], float], wanted: float) -> float:
+    """Return where a rising function of x >= 0 takes a value, by bisection."""
+    low, high = 0.0, 1.0
+    while function(high) < wanted:
+        low, high = high, 2 * high
+    for _ in range(60):
+        middle = (low + high) / 2
+        low, high = (middle, high) if function(middle) < wanted else (low, middle)
+    return high

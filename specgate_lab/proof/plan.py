@@ -1,12 +1,14 @@
 """What is asked of a pair: the requests of every check, and the settings under which they are repeated."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import cycle
+from typing import NamedTuple
 
 from orchestrator.decode.request import GenerationRequest
 from orchestrator.policy.gates import Gate
 from specgate.types import MAX_LOGPROBS, Grammar, GrammarKind, SamplingParams, Verification
+from specgate_lab.gate_choice import TARGET_ALONE, GateChoice
 
 GAMMAS = (1, 4, 8)
 GATES = (Gate.NONE, Gate.TARGET_CONFIDENCE, Gate.DRAFT_CONFIDENCE, Gate.AUTO)
@@ -27,24 +29,18 @@ REJECTION_PROMPTS = 3
 REJECTION_BATCH = 16
 
 
-@dataclass(frozen=True, slots=True)
-class Setting:
+class Setting(NamedTuple):
     """How a text is made. The text may not depend on any of it."""
 
-    gamma: int
-    gate: Gate
+    choice: GateChoice
     batch: int = BATCH
 
     def __str__(self) -> str:
-        return f"γ {self.gamma}, gate {self.gate}, {self.batch} at once"
-
-    def of(self, request: GenerationRequest) -> GenerationRequest:
-        """Return the request, made this way."""
-        return replace(request, gamma=self.gamma, gate=self.gate, logprobs=None)
+        return f"γ {self.choice.gamma}, gate {self.choice.gate}, {self.batch} at once"
 
 
-GREEDY_SETTINGS = tuple(Setting(gamma, gate) for gamma in GAMMAS for gate in GATES)
-ONE_BY_ONE = tuple(Setting(gamma, gate, 1) for gamma, gate in zip(cycle(GAMMAS), GATES, strict=False))
+GREEDY_SETTINGS = tuple(Setting(GateChoice(gate, gamma)) for gamma in GAMMAS for gate in GATES)
+ONE_BY_ONE = tuple(Setting(GateChoice(gate, gamma), 1) for gamma, gate in zip(cycle(GAMMAS), GATES, strict=False))
 """Every γ and every gate; all combinations one by one would take longer than the rest of a proof."""
 SEEDED_SETTINGS = GREEDY_SETTINGS + ONE_BY_ONE
 
@@ -66,9 +62,8 @@ def seeded_request(
 
     It goes on past the end-of-sequence token, so that every text is equally long and none is compared by its end alone.
     """
-    return GenerationRequest(
-        tuple(prompt_token_ids), sampling, max_tokens, seed, ignore_eos=True, gamma=0, gate=Gate.NONE, grammar=grammar
-    )
+    request = GenerationRequest(tuple(prompt_token_ids), sampling, max_tokens, seed, ignore_eos=True, grammar=grammar)
+    return TARGET_ALONE.of(request)
 
 
 def rejection_requests(

@@ -14,14 +14,14 @@ from orchestrator.terminal.model_options import ModelOptions
 from orchestrator.terminal.option_groups import takes_groups
 from orchestrator.terminal.prompts import Prompt, with_token_ids
 from orchestrator.terminal.render import output_console
-from orchestrator.terminal.results import check_writable
 from specgate.errors import InvalidArgument
 from specgate.types import check_range
 from specgate_lab.options import PromptOptions
+from specgate_lab.progress import counting_bar
 from specgate_lab.proof.plan import REJECTION_BATCH, REJECTION_TOKENS
 from specgate_lab.proof.report import Proof
 from specgate_lab.proof.runs import PATIENT, Prover, Sizes
-from specgate_lab.report import ResultsFile, counting_bar
+from specgate_lab.report import ResultsFile
 
 MIN_SAMPLES, MAX_SAMPLES = 50, 1_000_000
 MAX_TOKENS = 1 << 20
@@ -51,10 +51,7 @@ def prove(
     if any(prompt.request != request for prompt in todo):
         problem = f"{prompts.prompts}: a proof sets every field of its requests; give the prompts alone"
         raise InvalidArgument("prompts", problem)
-    if json:
-        # Before minutes of measuring.
-        check_writable(json)
-    file = ResultsFile(json) if json else None
+    file = ResultsFile.writable(json) if json else None
     proof = asyncio.run(_prove(models, todo, Sizes(max_tokens, samples), hf=hf))
     if file:
         file.write(proof.to_object())

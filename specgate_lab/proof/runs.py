@@ -1,6 +1,5 @@
 """The runs of a proof: every request of its plan on a running pair, each text with how it came about."""
 
-import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -12,7 +11,8 @@ from orchestrator.services.timeouts import Timeouts
 from orchestrator.terminal.model_options import ModelOptions
 from specgate.errors import InvalidArgument, ServiceUnavailable
 from specgate.types import Grammar, SamplingParams
-from specgate_lab.arrivals import all_of
+from specgate_lab.arrivals import closed_loop
+from specgate_lab.gate_choice import ALONE
 from specgate_lab.peers.bare_loop import BareLoopProcess
 from specgate_lab.proof.judge import judge_greedy, judge_rejection, judge_seeded, law_of
 from specgate_lab.proof.plan import (
@@ -28,11 +28,10 @@ from specgate_lab.proof.plan import (
     seeded_request,
 )
 from specgate_lab.proof.report import Check, CheckResult, Proof
-from specgate_lab.proof.texts import TextRecord
+from specgate_lab.timeline import RequestTimeline, time_request
 
 PATIENT = Timeouts(draft_floor_s=60.0, verdict_floor_s=60.0)
 """A slow drafter is no lost one: every round is to have its proposal, also on a busy machine."""
-ALONE = "target alone"
 
 OnText = Callable[[], None]
 
@@ -86,30 +85,28 @@ class Prover:
         sizes = {"prompts": len(self._prompts), "max_tokens": self._sizes.max_tokens, "samples": self._sizes.samples}
         return {"target": target.model, "draft": draft.model if draft else None, "dtype": self._dtype, **sizes}
 
-    async def _run(self, requests: Sequence[GenerationRequest], batch: int) -> list[TextRecord]:
+    async def _run(self, requests: Sequence[GenerationRequest], batch: int) -> list[RequestTimeline]:
         return await record_all(self._orchestrator, requests, batch, self._on_text)
 
     async def _settings(
         self, requests: Sequence[GenerationRequest], settings: Sequence[Setting]
-    ) -> dict[str, list[TextRecord]]:
+    ) -> dict[str, list[RequestTimeline]]:
         """Make the same texts again, under every setting."""
-        return {str(one): await self._run([one.of(request) for request in requests], one.batch) for one in settings}
+        plain = [replace(request, logprobs=None) for request in requests]
+        return {str(one): await self._run([one.choice.of(request) for request in plain], one.batch) for one in settings}
 
     async def _against_transformers(
-        self, requests: Sequence[GenerationRequest], references: Sequence[TextRecord], *, hf: bool
+        self, requests: Sequence[GenerationRequest], references: Sequence[RequestTimeline], *, hf: bool
     ) -> Check:
         model = self._models.target_model
         if not hf or model is None or self._models.verifier:
             why = "--no-hf was given" if not hf else "the target's files are the named verifier's own"
             return Check(ALONE, CheckResult.SKIPPED, f"not compared with transformers: {why}")
-        loop = BareLoopProcess.like_services(self._models, model)
         try:
-            await loop.start()
-            texts = [TextRecord((await loop.run(request)).token_ids) for request in requests]
+            async with BareLoopProcess.like_services(self._models, model) as loop:
+                texts = [RequestTimeline(token_ids=(await loop.run(request)).token_ids) for request in requests]
         except ServiceUnavailable as error:
             return Check(ALONE, CheckResult.SKIPPED, f"not compared with transformers: {error}")
-        finally:
-            await loop.stop()
         return judge_greedy(ALONE, references, {"transformers": texts}, self._dtype, drafts=False)
 
     async def _seeded(self, name: str, sampling: SamplingParams, grammar: Grammar | None) -> Check:
@@ -127,47 +124,34 @@ class Prover:
             return Check(name, CheckResult.FAIL, f"what the target alone writes fails with drafts: {error}")
         return judge_seeded(name, references, runs, self._dtype, batch_invariant=self._batch_invariant)
 
-    async def _rejection(self, references: Sequence[TextRecord]) -> Check:
+    async def _rejection(self, references: Sequence[RequestTimeline]) -> Check:
         """Sample after the prompts whose first token the target is least sure of: there most drafts are rejected."""
         least_sure = sorted(range(len(references)), key=lambda index: references[index].logprobs[0].top[0][1])
         chosen = {f"prompt {index + 1}": index for index in sorted(least_sure[:REJECTION_PROMPTS])}
         laws = {name: law_of(references[index].logprobs[0]) for name, index in chosen.items()}
-        alone: dict[str, list[TextRecord]] = {}
-        speculated: dict[str, list[TextRecord]] = {}
-        by_gate: Mapping[str, list[TextRecord]] = {str(gate): [] for gate in GATES}
+        alone: dict[str, list[RequestTimeline]] = {}
+        speculated: dict[str, list[RequestTimeline]] = {}
+        by_gate: Mapping[str, list[RequestTimeline]] = {str(gate): [] for gate in GATES}
         for name, index in chosen.items():
             ours, theirs = rejection_requests(self._prompts[index], self._sizes.samples)
             alone[name] = await self._run(ours, REJECTION_BATCH)
             speculated[name] = await self._run(theirs, REJECTION_BATCH)
-            for request, trace in zip(theirs, speculated[name], strict=True):
-                by_gate[str(request.gate)].append(trace)
+            for request, text in zip(theirs, speculated[name], strict=True):
+                by_gate[str(request.gate)].append(text)
         return judge_rejection(laws, alone, speculated, by_gate)
 
 
 async def record_all(
-    orchestrator: Orchestrator, requests: Sequence[GenerationRequest], batch: int, on_text: OnText
-) -> list[TextRecord]:
-    """Run all requests, ``batch`` at a time; return the traces in order. The first failure ends them all."""
-    slots = asyncio.Semaphore(batch)
+    orchestrator: Orchestrator,
+    requests: Sequence[GenerationRequest],
+    batch: int,
+    on_text: OnText = lambda: None,
+) -> list[RequestTimeline]:
+    """Run all requests, ``batch`` at a time; return their texts in order. The first failure ends them all."""
 
-    async def one(request: GenerationRequest) -> TextRecord:
-        async with slots:
-            trace = await record(orchestrator, request)
+    async def send(request: GenerationRequest, due_s: float) -> RequestTimeline:
+        text = (await time_request(orchestrator.generate, request, due_s)).whole()
         on_text()
-        return trace
+        return text
 
-    return await all_of(one(request) for request in requests)
-
-
-async def record(orchestrator: Orchestrator, request: GenerationRequest) -> TextRecord:
-    """Run one request; a near tie is placed at the tokens of the verdict that counted it."""
-    trace = TextRecord(())
-    async with orchestrator.generate(request) as generation:
-        stats, counted = generation.stats, 0
-        async for delta in generation:
-            start, token_ids = len(trace.token_ids), trace.token_ids + delta.token_ids
-            tied = range(start, len(token_ids)) if stats.near_ties > counted else ()
-            counted = stats.near_ties
-            logprobs = trace.logprobs + delta.logprobs
-            trace = replace(trace, token_ids=token_ids, near_ties=trace.near_ties.union(tied), logprobs=logprobs)
-    return replace(trace, drafted=stats.drafted, accepted=stats.accepted)
+    return await closed_loop(send, requests, batch)

@@ -5,7 +5,7 @@ from dataclasses import asdict, dataclass
 from math import inf
 from typing import Any
 
-from specgate.types import TokenLogprobs
+from specgate_lab.timeline import RequestTimeline
 
 NEAR_TIE = {"float32": 1e-4, "bfloat16": 0.25, "float16": 0.03125}
 """Two best logits this far apart or less may change places under another batch shape, by the weights' number format.
@@ -22,28 +22,15 @@ def near_tie_limit(dtype: str) -> float:
     return NEAR_TIE.get(dtype, NEAR_TIE["bfloat16"])
 
 
-@dataclass(frozen=True, slots=True)
-class TextRecord:
-    """One request's tokens and how they came about. Positions count from the first emitted token, 0.
+def margins_of(text: RequestTimeline) -> list[float]:
+    """Return the gap of the two best raw logits at each position, which is that of their log-probabilities."""
+    return [entry.top[0][1] - entry.top[1][1] for entry in text.logprobs if len(entry.top) > 1]
 
-    ``near_ties`` are the positions of verdicts in which the verifier counted a near tie. ``logprobs`` is empty, or
-    has one entry a token.
-    """
 
-    token_ids: tuple[int, ...]
-    near_ties: frozenset[int] = frozenset()
-    logprobs: tuple[TokenLogprobs, ...] = ()
-    drafted: int = 0
-    accepted: int = 0
-
-    @property
-    def margins(self) -> list[float]:
-        """The gap of the two best raw logits at each position, which is that of their log-probabilities."""
-        return [entry.top[0][1] - entry.top[1][1] for entry in self.logprobs if len(entry.top) > 1]
-
-    def margin(self, position: int) -> float | None:
-        """Return the gap at a position, None where it is not known."""
-        return self.margins[position] if position < len(self.margins) else None
+def margin_at(text: RequestTimeline, position: int) -> float | None:
+    """Return the gap at a position, None where it is not known."""
+    margins = margins_of(text)
+    return margins[position] if position < len(margins) else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,32 +84,32 @@ class TextComparison:
         return f"{self.equal} of {self.texts} texts equal, {self.tokens} tokens compared{drafts}"
 
 
-IsTie = Callable[[TextRecord, TextRecord, int], bool]
+IsTie = Callable[[RequestTimeline, RequestTimeline, int], bool]
 """Whether reference and text may part at a position."""
 
 
 def by_margin(limit: float) -> IsTie:
     """The reference's two best logits are ``limit`` apart or less: for greedy, whose choice is by logits alone."""
 
-    def is_tie(reference: TextRecord, _: TextRecord, position: int) -> bool:
-        margin = reference.margin(position)
+    def is_tie(reference: RequestTimeline, _: RequestTimeline, position: int) -> bool:
+        margin = margin_at(reference, position)
         return (inf if margin is None else margin) <= limit * (1 + ROUNDING)
 
     return is_tie
 
 
-def by_count(reference: TextRecord, text: TextRecord, position: int) -> bool:
+def by_count(reference: RequestTimeline, text: RequestTimeline, position: int) -> bool:
     """The verifier counted a near tie there: for sampling, where noise that only the services know decides."""
     return position in reference.near_ties or position in text.near_ties
 
 
-def never(reference: TextRecord, text: TextRecord, position: int) -> bool:
+def never(reference: RequestTimeline, text: RequestTimeline, position: int) -> bool:
     """Nowhere: the bits of a batch-invariant service do not depend on what shares its forwards."""
     return False
 
 
 def compare(
-    references: Sequence[TextRecord], runs: Mapping[str, Sequence[TextRecord]], is_tie: IsTie
+    references: Sequence[RequestTimeline], runs: Mapping[str, Sequence[RequestTimeline]], is_tie: IsTie
 ) -> TextComparison:
     """Compare every setting's texts, one a prompt, with the references, one a prompt."""
     partings: list[Parting] = []
@@ -135,15 +122,19 @@ def compare(
             partings.append(_part(setting, prompt, reference, text, is_tie))
             tokens += partings[-1].position + 1
     every = [text for texts in runs.values() for text in texts]
-    drafted, accepted = sum(text.drafted for text in every), sum(text.accepted for text in every)
-    return TextComparison(len(every), tokens, tuple(partings), drafted, accepted)
+    return TextComparison(len(every), tokens, tuple(partings), *drafts_of(every))
 
 
-def _part(setting: str, prompt: int, reference: TextRecord, text: TextRecord, is_tie: IsTie) -> Parting:
+def drafts_of(texts: Sequence[RequestTimeline]) -> tuple[int, int]:
+    """Return how many tokens were drafted for texts, and how many of them were accepted."""
+    return sum(text.stats.drafted for text in texts), sum(text.stats.accepted for text in texts)
+
+
+def _part(setting: str, prompt: int, reference: RequestTimeline, text: RequestTimeline, is_tie: IsTie) -> Parting:
     pairs = zip(reference.token_ids, text.token_ids, strict=False)
     shorter = min(len(reference.token_ids), len(text.token_ids))
     position = next((i for i, (expected, found) in enumerate(pairs) if expected != found), shorter)
     expected, found = (dict(enumerate(one.token_ids)).get(position) for one in (reference, text))
     # A text that ends early chose no other token: no tie explains it.
     near_tie = None not in (expected, found) and is_tie(reference, text, position)
-    return Parting(setting, prompt, position, expected, found, reference.margin(position), near_tie)
+    return Parting(setting, prompt, position, expected, found, margin_at(reference, position), near_tie)

@@ -5,15 +5,18 @@ from typing import NamedTuple
 
 from orchestrator.decode.request import GenerationRequest
 from orchestrator.policy.auto.learner import Learner
-from orchestrator.policy.gates import AUTO_GAMMA, AlwaysDraft, Policy, TargetAlone, TargetConfidence
-from orchestrator.policy.gates import Gate as GateName
-from specgate.types import RoundRecord
-from specgate_lab.replay.replay import Gate, Observe, Replay, ReplayResult
+from orchestrator.policy.gates import AUTO_GAMMA, Gate, Policy, make_policy
+from specgate_lab.gate_choice import AUTO_GATE, TARGET_ALONE, GateChoice
+from specgate_lab.replay.replay import Observe, Replay, ReplayResult
 from specgate_lab.replay.trace import RoundTrace
 
-ALONE = "target alone"
 THRESHOLDS = (0.3, 0.5, 0.7)
 GATED_GAMMAS = (2, 3, 5, 8)
+FIXED_CHOICES = (
+    TARGET_ALONE,
+    *(GateChoice(Gate.NONE, gamma) for gamma in range(1, AUTO_GAMMA + 1)),
+    *(GateChoice(Gate.TARGET_CONFIDENCE, gamma, threshold) for threshold in THRESHOLDS for gamma in GATED_GAMMAS),
+)
 WARMUP_SHARE = 0.25
 """Of the tokens: what ``auto`` learns from before it counts as warm."""
 HEAD = (
@@ -54,28 +57,14 @@ class ReplayRow(NamedTuple):
         )
 
 
-def fixed_gates() -> dict[str, Policy]:
-    """Return every fixed choice by its name: the target alone, ``none`` and ``target_confidence``."""
-    gates: dict[str, Policy] = {ALONE: TargetAlone()}
-    gates |= {f"none γ {gamma}": AlwaysDraft(gamma) for gamma in range(1, AUTO_GAMMA + 1)}
-    for threshold in THRESHOLDS:
-        gates |= {f"{threshold} γ {gamma}": TargetConfidence(gamma, threshold) for gamma in GATED_GAMMAS}
-    return gates
+def replay(trace: RoundTrace, sessions: int, choice: GateChoice, learner: Learner | None = None) -> ReplayResult:
+    """Return the result of a gate; ``auto`` begins with what ``learner`` knows, which is nothing where it is None."""
+    known, request = learner or Learner(), choice.of(GenerationRequest((0,)))
 
+    def gate() -> tuple[Policy, Observe]:
+        return make_policy(request, AlwaysThere(), known), known.observer(request) or (lambda record: None)
 
-def auto_gate(learner: Learner) -> Gate:
-    """Return the gate ``auto`` for a replay: greedy requests that share what ``learner`` knows."""
-    request = GenerationRequest((0,), gate=GateName.AUTO, gamma=AUTO_GAMMA)
-
-    def make() -> tuple[Policy, Observe]:
-        return learner.policy(request, AlwaysThere()), learner.observer(request) or _ignore
-
-    return make
-
-
-def replay_fixed(trace: RoundTrace, concurrency: int, policy: Policy) -> ReplayResult:
-    """Return the result of a policy that learns nothing."""
-    return Replay(trace, concurrency, lambda: (policy, _ignore)).run()
+    return Replay(trace, sessions, gate).run()
 
 
 def compare(name: str, trace: RoundTrace, sessions: int) -> ReplayRow:
@@ -84,15 +73,10 @@ def compare(name: str, trace: RoundTrace, sessions: int) -> ReplayRow:
     Raises:
         InvalidArgument: it has fewer texts.
     """
-    results = {gate: replay_fixed(trace, sessions, policy) for gate, policy in fixed_gates().items()}
-    costs = trace.machine.measured_costs()
-    learned = Replay(trace, sessions, auto_gate(Learner(lambda: costs))).run()
+    results = {choice: replay(trace, sessions, choice) for choice in FIXED_CHOICES}
+    learned = replay(trace, sessions, AUTO_GATE, Learner(trace.machine.measured_costs))
     warmup_tokens = round(WARMUP_SHARE * sum(map(len, trace.texts)))
-    rates = {gate: result.tokens_per_s(warmup_tokens) for gate, result in results.items()}
+    rates = {choice: result.tokens_per_s(warmup_tokens) for choice, result in results.items()}
     best, auto = max(rates, key=rates.__getitem__), learned.tokens_per_s(warmup_tokens)
     cold = learned.tokens_per_s() / max(result.tokens_per_s() for result in results.values())
-    return ReplayRow(name, sessions, rates[ALONE], rates[best], best, auto, auto / rates[best], cold)
-
-
-def _ignore(record: RoundRecord) -> None:
-    """Learn nothing."""
+    return ReplayRow(name, sessions, rates[TARGET_ALONE], rates[best], str(best), auto, auto / rates[best], cold)

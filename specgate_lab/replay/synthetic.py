@@ -46,17 +46,15 @@ def text(kind: TextKind, num_tokens: int, rng: random.Random) -> TracedText:
     return TracedText(tuple(confidences), tuple(agrees))
 
 
-def machine(
-    draft_ratio: float, session_ratio: float = 0.1, row_ratio: float = 0.03, network_ratio: float = 0.05
-) -> SimulatedMachine:
-    """Return a machine; ratios are to one forward of the target, that of a further session to one of either model."""
+def machine(draft_ratio: float) -> SimulatedMachine:
+    """Return a machine whose draft step takes this share of a forward of the target."""
     return SimulatedMachine(
         forward_us=FORWARD_US,
-        session_us=session_ratio * FORWARD_US,
-        row_us=row_ratio * FORWARD_US,
+        session_us=0.1 * FORWARD_US,
+        row_us=0.03 * FORWARD_US,
         draft_us=draft_ratio * FORWARD_US,
-        draft_session_us=session_ratio * draft_ratio * FORWARD_US,
-        network_us=network_ratio * FORWARD_US,
+        draft_session_us=0.1 * draft_ratio * FORWARD_US,
+        network_us=0.05 * FORWARD_US,
     )
 
 

@@ -1,12 +1,12 @@
-"""Round traces: what any gate needs to know of a text, and what rounds cost, as JSON lines. See ``recording``."""
+"""Round traces: what any gate needs to know of a text, and what rounds cost, as JSON lines. See ``record_text``."""
 
 import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from orchestrator.terminal.results import write_whole
 from specgate.errors import InvalidArgument
 from specgate_lab.replay.machine import SimulatedMachine
+from specgate_lab.report import write_whole
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,16 +9,17 @@ import random
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import aclosing, closing
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import NamedTuple
 
 from orchestrator.decode.request import GenerationRequest
-from orchestrator.local.served_child import MODEL_NAME, ServedEndpoints
 from orchestrator.policy.gates import Gate
 from specgate.errors import SpecgateError
 from specgate.types import Grammar, GrammarKind, SamplingParams, Verification
 from specgate_lab.clients import GrpcClient, complete, stream_completion
+from specgate_lab.gate_choice import TARGET_ALONE
+from specgate_lab.served_child import MODEL_NAME, ServedEndpoints
 from specgate_lab.workload import mixed_prompts
 
 MAX_TOKENS = 128
@@ -139,7 +140,7 @@ async def answer_of_target(apis: ServedEndpoints, ask: Ask, *, batch_invariant: 
     """Return the target's own answer: in greedy and under shared noise it is the same text. Raises SpecgateError."""
     if ask.request.rejects:
         return Expected((), 0, is_law=True)
-    alone = replace(ask.request, gamma=0, gate=Gate.NONE)
+    alone = TARGET_ALONE.of(ask.request)
     async with GrpcClient(apis.grpc) as own:
         token_ids = [token_id async for delta in own.stream(alone, ask.text) for token_id in delta.token_ids]
         return Expected(tuple(token_ids), 0 if batch_invariant else own.stats.near_ties)

@@ -12,14 +12,14 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
-from orchestrator.local.served_child import ServedEndpoints, served, settings_for
 from orchestrator.terminal.model_options import ModelOptions
 from orchestrator.terminal.render import output_console
-from orchestrator.terminal.results import results_path
 from specgate.errors import InternalError, InvalidArgument, ServiceUnavailable
 from specgate.types import check_range
 from specgate_lab.options import make_folder
-from specgate_lab.report import ResultsFile, check_can_draw, counting_bar
+from specgate_lab.progress import counting_bar
+from specgate_lab.report import ResultsFile, check_can_draw, results_path
+from specgate_lab.served_child import ServedEndpoints, served, settings_for
 from specgate_lab.soak.clients import Tally, client
 from specgate_lab.soak.replicas import Held, are_batch_invariant, replicas_under
 from specgate_lab.soak.samples import KILL_EVERY_S, SAMPLE_EVERY_S, Log, draw_soak, keep_sampling, kill_now_and_then

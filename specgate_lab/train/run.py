@@ -11,13 +11,13 @@ import torch
 from transformers import AutoConfig, AutoModelForCausalLM, GenerationConfig
 from transformers.utils import logging as transformers_logging
 
-from orchestrator.terminal.results import write_json, write_whole
 from specgate.devices import pick_device
 from specgate.errors import InvalidArgument, ModelLoadError
 from specgate.tokenizer import load_tokenizer
 from specgate.types import dtype_on
 from specgate.weights import fingerprint
 from specgate_lab.options import make_folder
+from specgate_lab.report import write_json, write_whole
 from specgate_lab.train.lessons import read_chunks
 from specgate_lab.train.recipe import Recipe
 from specgate_lab.train.student import draft_config, new_draft

@@ -37,13 +37,13 @@ def distillation_loss(draft_logits: torch.Tensor, top_ids: torch.Tensor, top_log
 class Optimizers:
     """Muon (Jordan et al. 2024) for the matrices inside the layers, AdamW for the rest."""
 
-    def __init__(self, model: Any, muon_lr: float = MUON_LR, adam_lr: float = ADAM_LR) -> None:
+    def __init__(self, model: Any, adam_lr: float = ADAM_LR) -> None:
         named = list(model.named_parameters())
         matrices = [p for n, p in named if p.ndim == 2 and "embed" not in n and "lm_head" not in n]
         others = [p for _, p in named if not any(p is one for one in matrices)]
         self._parameters = [p for _, p in named]
         self._both = [
-            torch.optim.Muon(matrices, lr=muon_lr, weight_decay=0.01),
+            torch.optim.Muon(matrices, lr=MUON_LR, weight_decay=0.01),
             torch.optim.AdamW(others, lr=adam_lr, betas=(0.9, 0.95), weight_decay=0.0),
         ]
         self._rates = [[group["lr"] for group in one.param_groups] for one in self._both]
@@ -75,6 +75,18 @@ class Optimizers:
             one.load_state_dict({**one.state_dict(), "state": state})
 
 
+def train(
+    model: Any, optimizers: Optimizers, first: int, steps: int, loss_of: Callable[[int], torch.Tensor], on_step: OnStep
+) -> None:
+    """Do the steps from number ``first`` on; ``loss_of`` gets a step's number."""
+    model.train()
+    for step in range(first, steps):
+        loss = loss_of(step)
+        optimizers.step(loss, step, steps)
+        on_step(step + 1, loss.item())
+    model.eval()
+
+
 class Trainer:
     """A draft, its optimisers, and how many steps are done.
 
@@ -93,18 +105,15 @@ class Trainer:
 
     def run(self, lessons: Lessons, on_step: OnStep) -> None:
         """Do the steps that are left."""
-        recipe = self._recipe
-        self._draft.train()
-        for lesson in batches(lessons, recipe.step_tokens, recipe.seed, self.step):
-            if self.step >= recipe.steps:
-                break
-            loss = _loss_of(self._draft, lesson)
-            self._optimizers.step(loss, self.step, recipe.steps)
-            self.step += 1
-            on_step(self.step, loss.item())
-            if self.step % CHECKPOINT_STEPS == 0 or self.step == recipe.steps:
+        steps, todo = self._recipe.steps, batches(lessons, self._recipe.step_tokens, self._recipe.seed, self.step)
+
+        def on_own_step(step: int, loss: float) -> None:
+            self.step = step
+            on_step(step, loss)
+            if step % CHECKPOINT_STEPS == 0 or step == steps:
                 self._save()
-        self._draft.eval()
+
+        train(self._draft, self._optimizers, self.step, steps, lambda _: loss_of(self._draft, next(todo)), on_own_step)
 
     def _save(self) -> None:
         tensors = {"step": torch.tensor(self.step)}
@@ -120,7 +129,7 @@ class Trainer:
         self._optimizers.load_state((key.removeprefix("optimizer/"), value) for key, value in saved.items())
 
 
-def _loss_of(draft: Any, lesson: Lessons) -> torch.Tensor:
+def loss_of(draft: Any, lesson: Lessons) -> torch.Tensor:
     """Return the loss of a batch, over the positions that the target wrote."""
     device, judged = draft.device, lesson.judged
     with torch.autocast(device.type, torch.bfloat16):

@@ -4,10 +4,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from orchestrator.policy.gates import Gate
 from specgate.types import DraftMethod, Verification
 from specgate_lab.bench.row_names import TARGET
 from specgate_lab.experiment import Samples
+from specgate_lab.gate_choice import AUTO_GATE
 from specgate_lab.tune.candidates import Choice, DrafterChoice
 from specgate_lab.tune.compare import Tried, name_in_other_mode, other_mode
 from specgate_lab.tune.versus_target import WORTH_IT, Gain, fault_words, gain_of, in_brackets
@@ -83,7 +83,7 @@ def finalists(tried: Sequence[Tried], default: Choice | None) -> list[Choice]:
     ordered = [one.choice for one in sorted(tried, key=lambda one: -one.gain.ratio)]
     best, known = ordered[0], {one.choice for one in tried}
     others = [one for one in ordered if one.drafter.method is not best.drafter.method]
-    asked = [best, Choice(best.drafter, Gate.AUTO), *(one for one in ordered if _differs_by_run_ahead(one, best))]
+    asked = [best, Choice(best.drafter, AUTO_GATE), *(one for one in ordered if _differs_by_run_ahead(one, best))]
     asked += [one for one in (default, *others[:1], *ordered[1:2]) if one is not None]
     return [one for one in dict.fromkeys(asked) if one in known]
 
@@ -118,7 +118,7 @@ def _best(final: FinalRound, finals: Mapping[Choice, Gain]) -> Choice | None:
     if not paying:
         return None
     best = max(paying, key=lambda one: finals[one].ratio)
-    automatic = Choice(best.drafter, Gate.AUTO)
+    automatic = Choice(best.drafter, AUTO_GATE)
     if automatic == best or automatic not in paying or final.gain(best, automatic).pays:
         return best
     return automatic
@@ -128,7 +128,7 @@ def _parts(best: Choice, final: FinalRound, finals: Mapping[Choice, Gain]) -> di
     """Return the gain of each part of the best choice, as far as it was measured without it."""
     against: dict[str, Choice | None] = {
         _run_ahead_words(best): next((one for one in finals if _differs_by_run_ahead(one, best)), None),
-        "The gate, over auto": Choice(best.drafter, Gate.AUTO),
+        "The gate, over auto": Choice(best.drafter, AUTO_GATE),
         "All of it, over what is served by default": final.default,
     }
     others = [one for one in finals if one.drafter.method is not best.drafter.method]

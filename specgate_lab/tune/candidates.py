@@ -3,12 +3,11 @@
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from orchestrator.decode.request import GenerationRequest
 from orchestrator.policy.gates import AUTO_GAMMA, FIXED_GAMMA, Gate
 from orchestrator.terminal.model_options import ModelOptions
 from specgate.errors import InvalidArgument
 from specgate.types import DraftMethod
-from specgate_lab.tune.versus_target import gated
+from specgate_lab.gate_choice import AUTO_GATE, GateChoice
 
 SHORT_GAMMA = 3
 
@@ -27,22 +26,15 @@ class Choice(NamedTuple):
     """Everything that is chosen: a drafter, and a gate with its γ."""
 
     drafter: DrafterChoice
-    gate: Gate
-    gamma: int | None = None
+    gate: GateChoice
 
     def __str__(self) -> str:
-        gamma = f" γ {self.gamma}" if self.gamma is not None else ""
-        return f"{self.drafter}, {self.gate}{gamma}"
-
-    @property
-    def request(self) -> GenerationRequest:
-        """A request that stands for the gate."""
-        return gated(self.gate, self.gamma)
+        return f"{self.drafter}, {self.gate}"
 
     def to_object(self) -> dict[str, Any]:
         """Return a choice as JSON has it."""
         drafter = {"method": str(self.drafter.method), "run_ahead": self.drafter.run_ahead}
-        return {**drafter, "gate": str(self.gate), "gamma": self.gamma}
+        return {**drafter, "gate": str(self.gate.gate), "gamma": self.gate.gamma}
 
 
 def drafters_of(models: ModelOptions, skip: str | None, wanted: Sequence[DraftMethod]) -> list[DrafterChoice]:
@@ -70,22 +62,18 @@ def drafters_of(models: ModelOptions, skip: str | None, wanted: Sequence[DraftMe
 
 def choices_of(drafter: DrafterChoice) -> list[Choice]:
     """Return the gates that are tried with a drafter, ``auto`` first."""
-    auto = Choice(drafter, Gate.AUTO)
-    if drafter.method is DraftMethod.SUFFIX:
-        return [auto, Choice(drafter, Gate.NONE, AUTO_GAMMA)]
-    return [
-        auto,
-        Choice(drafter, Gate.NONE, SHORT_GAMMA),
-        Choice(drafter, Gate.NONE, FIXED_GAMMA),
-        Choice(drafter, Gate.TARGET_CONFIDENCE, FIXED_GAMMA),
-    ]
+    gates = [AUTO_GATE, GateChoice(Gate.NONE, AUTO_GAMMA)]
+    if drafter.method is not DraftMethod.SUFFIX:
+        fixed = (GateChoice(Gate.NONE, gamma) for gamma in (SHORT_GAMMA, FIXED_GAMMA))
+        gates = [AUTO_GATE, *fixed, GateChoice(Gate.TARGET_CONFIDENCE, FIXED_GAMMA)]
+    return [Choice(drafter, gate) for gate in gates]
 
 
 def default_choice(models: ModelOptions) -> Choice | None:
     """Return the choice that is served by default; None is the target alone, where there is no draft model."""
     if models.draft_model is None:
         return None
-    return Choice(DrafterChoice(DraftMethod.MODEL, models.service.value("run_ahead")), Gate.AUTO)
+    return Choice(DrafterChoice(DraftMethod.MODEL, models.service.value("run_ahead")), AUTO_GATE)
 
 
 def _missing(models: ModelOptions, skip: str | None, method: DraftMethod) -> str | None:

@@ -27,8 +27,7 @@ from specgate_lab.tune.candidates import DrafterChoice, default_choice, drafters
 from specgate_lab.tune.compare import SHORT_PROMPTS, Comparison, two_modes
 from specgate_lab.tune.layers.command import tune_layers
 from specgate_lab.tune.recording import few_enough, record_texts, spread
-from specgate_lab.tune.report import draw_advice, print_choices
-from specgate_lab.tune.serve_config import write_config
+from specgate_lab.tune.report import draw_advice, print_choices, write_config
 from specgate_lab.tune.versus_target import of_length, seeded
 
 tune = typer.Typer(name="tune", invoke_without_command=True)

@@ -9,12 +9,12 @@ from rich.console import Console
 from orchestrator.decode.request import GenerationRequest
 from orchestrator.generation.orchestrator import Orchestrator
 from orchestrator.local.launch import Capacity, Pair
-from orchestrator.policy.gates import Gate
 from orchestrator.terminal.model_options import ModelOptions
 from specgate.types import Verification
 from specgate_lab.bench.row_names import TARGET
 from specgate_lab.drafters import source_service, with_drafter
 from specgate_lab.experiment import Sample, Samples
+from specgate_lab.gate_choice import AUTO_GATE
 from specgate_lab.progress import StageBars
 from specgate_lab.tune.candidates import Choice, DrafterChoice, choices_of
 from specgate_lab.tune.recording import spread
@@ -57,7 +57,7 @@ class Comparison:
         for drafter in drafters:
             choices = {str(choice): choice for choice in choices_of(drafter)}
             async with self._drafter(drafter) as orchestrator:
-                variants = {name: pair_variant(orchestrator, choice.request) for name, choice in choices.items()}
+                variants = {name: pair_variant(orchestrator, choice.gate) for name, choice in choices.items()}
                 samples = await measure_beside_target(variants, self.pair.orchestrator, few, 1, on_turn)
             self._check_texts(samples, few)
             tried += [Tried(choice, gain_of(name, samples)) for name, choice in choices.items()]
@@ -81,7 +81,7 @@ class Comparison:
                 drafter: await stack.enter_async_context(self._drafter(drafter))
                 for drafter in dict.fromkeys(choice.drafter for choice in choices)
             }
-            own = {str(one): pair_variant(drafters[one.drafter], one.request) for one in choices}
+            own = {str(one): pair_variant(drafters[one.drafter], one.gate) for one in choices}
             others = {name_in_other_mode(one): _in_other_mode(own[str(one)]) for one in two_modes(choices, requests)}
             variants, target = {**own, **others}, self.pair.orchestrator
             samples = await measure_beside_target(variants, target, requests, repeats, on_turn, budget_s)
@@ -105,7 +105,7 @@ def two_modes(choices: Sequence[Choice], requests: Sequence[GenerationRequest]) 
     """Return the choices that are measured in both modes: none where the modes are the same."""
     if all(one.sampling.greedy for one in requests):
         return []
-    return [one for one in choices if one in (choices[0], Choice(choices[0].drafter, Gate.AUTO))]
+    return [one for one in choices if one in (choices[0], Choice(choices[0].drafter, AUTO_GATE))]
 
 
 def name_in_other_mode(choice: Choice) -> str:

@@ -11,7 +11,7 @@ from orchestrator.generation.orchestrator import Orchestrator
 from orchestrator.terminal.prompts import Prompt
 from specgate.errors import InvalidArgument
 from specgate.types import SamplingParams
-from specgate_lab.tune.versus_target import ALONE
+from specgate_lab.gate_choice import TARGET_ALONE
 from specgate_lab.variants import pair_variant
 
 MAX_PROMPTS = 32
@@ -46,7 +46,7 @@ async def record_texts(
         SpecgateError: a request broke off.
     """
     _check_lengths(requests, orchestrator.target_info.context_length)
-    decode, texts, tokens, seconds = pair_variant(orchestrator, ALONE), list[RecordedText](), 0, 0.0
+    decode, texts, tokens, seconds = pair_variant(orchestrator, TARGET_ALONE), list[RecordedText](), 0, 0.0
     for request in requests:
         sample = await decode(request)
         seed, law = sample.stats[0].seed, sampling_object(request.sampling)

@@ -7,9 +7,9 @@ from typing import Any
 
 from orchestrator.decode.request import GenerationRequest
 from orchestrator.generation.orchestrator import Orchestrator
-from orchestrator.policy.gates import Gate
 from specgate_lab.bench.row_names import TARGET
 from specgate_lab.experiment import Sample, Samples
+from specgate_lab.gate_choice import TARGET_ALONE
 from specgate_lab.statistics import Interval, Rate, Ratio, acceptance_rate
 from specgate_lab.variants import Decode, decode_in_turns, pair_variant
 
@@ -52,14 +52,6 @@ def in_brackets(interval: Interval | None) -> str:
     return f" ({interval.low:.2f} to {interval.high:.2f})" if interval else ""
 
 
-def gated(gate: Gate, gamma: int | None = None, threshold: float | None = None) -> GenerationRequest:
-    """Return a request that stands for a gate, see ``pair_variant``."""
-    return GenerationRequest((0,), gate=gate, gamma=gamma, gate_threshold=threshold)
-
-
-ALONE = gated(Gate.NONE, 0)
-
-
 async def measure_beside_target(
     variants: Mapping[str, Decode],
     target: Orchestrator,
@@ -69,7 +61,7 @@ async def measure_beside_target(
     budget_s: float = math.inf,
 ) -> dict[str, list[Sample]]:
     """Return the samples of ``TARGET`` and of every variant; see ``measure`` for the budget."""
-    todo = {TARGET: pair_variant(target, ALONE), **variants}
+    todo = {TARGET: pair_variant(target, TARGET_ALONE), **variants}
     return await decode_in_turns(todo, requests, repeats, on_turn, budget_s)
 
 

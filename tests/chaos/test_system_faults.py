@@ -13,6 +13,7 @@ pytest.importorskip("ray")
 
 from specgate.errors import ResourceExhausted, ServiceUnavailable
 from specgate.rpc.convert_session import sampling_params_to_pb
+from specgate.rpc.endpoint import is_loopback
 from specgate.v1 import generation_service_pb2 as pb
 from specgate.v1.generation_service_pb2_grpc import GenerationServiceStub
 from specgate_lab.soak.processes import descendants, listeners
@@ -135,10 +136,10 @@ def test_who_listens_where(system: System, chaos: ChaosTable) -> None:
         doors = {int(endpoint.rpartition(":")[2]) for endpoint, _ in system.endpoints()}
         doors |= {int(endpoint.rpartition(":")[2]) for endpoint in (system.http, system.grpc)}
         mine = [one for pid in processes for one in listeners(pid) if one.port in doors]
-        beyond = [one for pid in processes for one in listeners(pid) if not one.is_loopback]
+        beyond = [one for pid in processes for one in listeners(pid) if not is_loopback(one.host)]
         row.seen = f"ours: {len(mine)}, all on loopback; Ray's: {len(beyond)} beyond it"
         assert {one.port for one in mine} == doors
-        assert all(one.is_loopback for one in mine)
+        assert all(is_loopback(one.host) for one in mine)
 
 
 def test_pickles_to_every_port(system: System, chaos: ChaosTable, tmp_path: object) -> None:

@@ -16,7 +16,7 @@ import httpx2
 import pytest
 import yaml
 
-from orchestrator.local.served_child import MODEL_NAME, served, settings_for
+from specgate_lab.served_child import MODEL_NAME, served, settings_for
 from specgate_lab.soak.replicas import replicas_under
 
 ROOT = Path(__file__).resolve().parent.parent.parent

@@ -15,7 +15,7 @@ from orchestrator.decode.request import GenerationRequest
 from orchestrator.generation.orchestrator import Generation
 from orchestrator.policy.gates import Gate
 from specgate.types import SamplingParams, Verification
-from tests.support.chisquare import p_value
+from tests.support.chisquare import Text, joint_law, p_value
 from tests.support.models import skip_file, write_llama
 from tests.support.orchestrating import PATIENT, connected, num_prepared, run_all
 from tests.support.services import Service, running
@@ -26,7 +26,6 @@ NUM_TOKENS = 4
 # 32 run at a time. Where hardly anything is drafted sessions are closed faster than a busy drafter frees them.
 FLAGS = ("--max-sessions", "512", "--kv-tokens", "262144")
 PROMPT = (0, 1, 2)
-Text = tuple[int, ...]
 
 UNGATED = GenerationRequest(PROMPT, max_tokens=NUM_TOKENS, gamma=2, gate=Gate.NONE, verification=Verification.REJECTION)
 CASES = {
@@ -79,20 +78,14 @@ def next_law(model: torch.nn.Module, ids: Text, sampling: SamplingParams) -> tor
     return logits.softmax(-1)
 
 
-def joint_law(target: Path, request: GenerationRequest) -> dict[Text, float]:
-    """Every text of NUM_TOKENS tokens, or shorter ones that end in a stop token, with its probability."""
+def target_law(target: Path, request: GenerationRequest) -> dict[Text, float]:
+    """The law of the texts of NUM_TOKENS tokens, or of shorter ones that end in a stop token."""
     model = AutoModelForCausalLM.from_pretrained(target)
-    law: dict[Text, float] = {(): 1.0}
-    for _ in range(NUM_TOKENS):
-        grown: dict[Text, float] = {}
-        for text, probability in law.items():
-            if text and text[-1] in request.stop_token_ids:
-                grown[text] = probability
-                continue
-            step = next_law(model, request.prompt_token_ids + text, request.sampling).tolist()
-            grown |= {(*text, token_id): probability * p for token_id, p in enumerate(step)}
-        law = grown
-    return law
+
+    def next_probs(text: Text) -> list[float]:
+        return next_law(model, request.prompt_token_ids + text, request.sampling).tolist()
+
+    return joint_law(next_probs, NUM_TOKENS, request.stop_token_ids)
 
 
 async def seeded(
@@ -131,7 +124,7 @@ async def test_joint_law_of_four_tokens(
     async def draw(seeds: range) -> list[Generation]:
         return await seeded(services, CASES[case], seeds, concurrency)
 
-    p, generations = await drawn(draw, joint_law(pair[1], CASES[case]), range(num_runs))
+    p, generations = await drawn(draw, target_law(pair[1], CASES[case]), range(num_runs))
     names = ("rounds", "accepted", "drafted", "drafter_failures")
     seen = {name: sum(getattr(g.stats, name) for g in generations) for name in names}
     seen["prepared"] = num_prepared(generations)
@@ -176,7 +169,7 @@ async def test_the_law_is_the_same_with_every_source(
     async def draw(seeds: range) -> list[Generation]:
         return await seeded((sources[method], services[1]), base, seeds)
 
-    p, generations = await drawn(draw, joint_law(pair[1], base), range(first, first + num_runs))
+    p, generations = await drawn(draw, target_law(pair[1], base), range(first, first + num_runs))
     accepted = sum(g.stats.accepted for g in generations)
     print(f"{method}, {gate}: {num_runs} runs, {accepted} accepted, p = {p:.3f}")
     # Four tokens are over before the drafter that copies under auto has begun. The law of what it would announce is in
@@ -193,7 +186,7 @@ async def test_the_law_is_the_same_where_drafters_are_lost_in_mid_stream(
     with running("drafter", pair[0], *flags, module=("tests.support.leaving_drafter",)) as leaving:
         p, generations = await drawn(
             lambda seeds: seeded((leaving, services[1]), CASES["gate none"], seeds),
-            joint_law(pair[1], CASES["gate none"]),
+            target_law(pair[1], CASES["gate none"]),
             range(1_200),
         )
     lost = [g.stats for g in generations if g.stats.drafter_failures > 0 and g.stats.rounds > 0]

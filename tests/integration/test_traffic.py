@@ -7,6 +7,7 @@ from orchestrator.policy.gates import Gate
 from specgate.rpc.convert import draft_response_to_pb, verify_round_to_pb
 from specgate.types import Proposal, SamplingParams, SparseDistribution, Verification, VerifyRequest
 from specgate_lab.bench.rows import rows_of
+from specgate_lab.gate_choice import GateChoice
 from specgate_lab.variants import Traffic, decode_in_turns, pair_variant
 from tests.support.orchestrating import PATIENT, connected
 from tests.support.services import HELD_OUT_PROMPTS, Service
@@ -24,7 +25,9 @@ async def test_bytes_of_a_round(drafter: Service, verifier: Service, verificatio
         prompt = orchestrator.tokenizer.encode(HELD_OUT_PROMPTS[0])
         plan = {"gamma": 5, "gate": Gate.NONE, "verification": verification}
         like = GenerationRequest(prompt, SamplingParams(), max_tokens=48, seed=1, ignore_eos=True, **plan)
-        (row,) = rows_of(await decode_in_turns({"spec": pair_variant(orchestrator, like, traffic)}, [like], 1))
+        (row,) = rows_of(
+            await decode_in_turns({"spec": pair_variant(orchestrator, GateChoice.like(like), traffic)}, [like], 1)
+        )
     assert row.bytes_per_round is not None
     # Five tokens there and back are 20 bytes at the least; 64 probabilities for each are 2,560.
     assert (20 if verification is Verification.SHARED_NOISE else 2_560) < row.bytes_per_round < limit

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 from orchestrator.policy.gates import Gate
+from specgate_lab.gate_choice import GateChoice
 from specgate_lab.proof.plan import Setting, greedy_request
 from specgate_lab.proof.runs import record_all
 from specgate_lab.proof.texts import by_margin, compare, near_tie_limit
@@ -13,7 +14,9 @@ from tests.real.pair import Services, prompts, serving
 pytestmark = [pytest.mark.real, pytest.mark.timeout(900)]
 
 NUM_CHATS, MAX_TOKENS = 6, 32
-SETTINGS = (Setting(4, Gate.NONE, 1), Setting(4, Gate.NONE), Setting(4, Gate.TARGET_CONFIDENCE), Setting(8, Gate.AUTO))
+ONE_BY_ONE = Setting(GateChoice(Gate.NONE, 4), 1)
+CHOICES = GateChoice(Gate.NONE, 4), GateChoice(Gate.TARGET_CONFIDENCE, 4), GateChoice(Gate.AUTO, 8)
+SETTINGS = (ONE_BY_ONE, *map(Setting, CHOICES))
 
 
 @pytest.fixture(scope="module")
@@ -26,9 +29,9 @@ async def test_greedy_parts_at_near_ties_alone(coarse: Services) -> None:
     requests = [greedy_request(ids, MAX_TOKENS) for ids in prompts()[:NUM_CHATS]]
     async with coarse.connected() as orchestrator:
         assert orchestrator.target_info.dtype == "bfloat16"
-        references = await record_all(orchestrator, requests, 1, lambda: None)
+        references = await record_all(orchestrator, requests, 1)
         runs = {
-            str(one): await record_all(orchestrator, [one.of(request) for request in requests], one.batch, lambda: None)
+            str(one): await record_all(orchestrator, [one.choice.of(request) for request in requests], one.batch)
             for one in SETTINGS
         }
     seen = compare(references, runs, by_margin(near_tie_limit("bfloat16")))

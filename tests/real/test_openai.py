@@ -8,7 +8,7 @@ import pytest
 import pytest_asyncio
 
 from orchestrator.local.pair_settings import PairModels
-from orchestrator.local.served_child import MODEL_NAME, served, settings_for
+from specgate_lab.served_child import MODEL_NAME, served, settings_for
 from tests.real.chats import CHATS
 from tests.real.pair import DRAFT, TARGET, generated, tokenizer
 

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.terminal.results import results_path
 from specgate_lab.provenance import provenance
+from specgate_lab.report import results_path
 
 
 def test_it_tells_machine_versions_commit_command_and_date() -> None:

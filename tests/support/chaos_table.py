@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from orchestrator.terminal.results import write_json
-from specgate_lab.provenance import provenance, sealed
+from specgate_lab.provenance import provenance
+from specgate_lab.report import ResultsFile
 
 MAX_TOLD = 160
 Rows = Sequence[dict[str, Any]]
@@ -88,8 +88,8 @@ class ChaosTable:
     @staticmethod
     def write(path: Path, rows: Rows, first_seed: int) -> None:
         """Write rows and where they come from, whole or not at all."""
-        origin = provenance(["make", "chaos"])
-        write_json(path, sealed({"provenance": origin, "first_seed": first_seed, "rows": list(rows)}))
+        file = ResultsFile(path, provenance=provenance(["make", "chaos"]))
+        file.write({"first_seed": first_seed, "rows": list(rows)})
 
 
 def _cell(value: Any) -> str:

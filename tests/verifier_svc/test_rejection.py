@@ -19,12 +19,12 @@ from drafter_svc.drafter import DraftSession
 from specgate.runtime import noise, sampling
 from specgate.runtime.grammar import Grammars
 from specgate.types import ALWAYS_SOLO, DraftRequest, Proposal, SamplingParams, SessionSpec, Verification
+from tests.support.chisquare import Text, joint_law
 from tests.support.grammars import END, LETTERS, allowed_by_texts, choice, letter_grammars
 from tests.support.models import KnownModel, Mix, run_all
 from tests.support.sessions import Generation, MakeDraft, Pair, Plan, Use, as_it_is, decode, was_interrupted
 from verifier_svc import acceptance
 
-Text = tuple[int, ...]
 PROMPT = (1, 2)
 NextLaw = Callable[[Text], list[float]]
 
@@ -32,22 +32,6 @@ NextLaw = Callable[[Text], list[float]]
 def make_spec(max_tokens: int, seed: int = 0, **fields: Any) -> SessionSpec:
     settings = {"sampling": SamplingParams(), "verification": Verification.REJECTION, **fields}
     return SessionSpec(prompt_token_ids=PROMPT, seed=seed, max_tokens=max_tokens, **settings)
-
-
-def joint_law(next_law: NextLaw, spec: SessionSpec) -> dict[Text, float]:
-    """Return the target's probability of every text that ends at a stop token or at max_tokens."""
-    law: dict[Text, float] = {}
-
-    def extend(text: Text, probability: float) -> None:
-        if len(text) == spec.max_tokens or (text and text[-1] in spec.stop_token_ids):
-            law[text] = probability
-            return
-        for token_id, p in enumerate(next_law(text)):
-            if p > 0:
-                extend((*text, token_id), probability * p)
-
-    extend((), 1.0)
-    return law
 
 
 class Branches:
@@ -166,7 +150,7 @@ def law_of_known(spec: SessionSpec) -> dict[Text, float]:
         kept = torch.tensor([score if score >= kth else -torch.inf for score in scores], dtype=torch.float64)
         return kept.softmax(0).tolist()
 
-    return joint_law(next_law, spec)
+    return joint_law(next_law, spec.max_tokens, spec.stop_token_ids)
 
 
 def largest_error(law: dict[Text, float], expected: dict[Text, float]) -> float:
@@ -269,7 +253,7 @@ def law_under(texts: Sequence[str], spec: SessionSpec) -> dict[Text, float]:
         scores[~torch.tensor(allowed_by_texts(texts, LETTERS, text))] = -torch.inf
         return scores.softmax(0).tolist()
 
-    return joint_law(next_law, spec)
+    return joint_law(next_law, spec.max_tokens, spec.stop_token_ids)
 
 
 def follows_no_grammar(*arguments: Any, grammar: Any) -> DraftSession:

@@ -9,9 +9,9 @@ from itertools import cycle, islice
 from typing import NamedTuple
 
 from orchestrator.decode.request import GenerationRequest
-from orchestrator.policy.gates import Gate
 from specgate_lab.arrivals import closed_loop, open_loop, poisson_arrivals
 from specgate_lab.experiment import Sample, Samples, Variant, measure
+from specgate_lab.gate_choice import TARGET_ALONE
 from specgate_lab.timeline import RequestTimeline, Start, time_request
 from specgate_lab.variants import WARM_UP_TOKENS
 
@@ -31,7 +31,7 @@ class Speculation(StrEnum):
 
     def of(self, request: GenerationRequest) -> GenerationRequest:
         """Return the request as this mode sends it."""
-        return request if self is Speculation.ON else replace(request, gamma=0, gate=Gate.NONE, gate_threshold=None)
+        return request if self is Speculation.ON else TARGET_ALONE.of(request)
 
 
 class Sweep(StrEnum):

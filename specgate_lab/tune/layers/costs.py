@@ -10,10 +10,10 @@ from orchestrator.generation.orchestrator import Orchestrator
 from orchestrator.policy.gates import Gate
 from orchestrator.terminal.results import overhead_us
 from specgate.types import ForwardCost
+from specgate_lab.gate_choice import GateChoice
 from specgate_lab.tune.layers.blocks import Blocks, BlockSet
 from specgate_lab.tune.layers.drafters import SkipDrafters
 from specgate_lab.tune.layers.predict import MeasuredTimes
-from specgate_lab.tune.versus_target import gated
 from specgate_lab.variants import pair_variant
 
 PROBE_GAMMA = 4
@@ -71,7 +71,7 @@ async def measure_times(
     found, overheads, ahead = list[tuple[BlockSet, float]](), list[int](), list[float]()
     for skip in probes(drafters.blocks):
         async with drafters.without(skip, run_ahead=0) as orchestrator:
-            probe = pair_variant(orchestrator, gated(Gate.NONE, PROBE_GAMMA))
+            probe = pair_variant(orchestrator, GateChoice(Gate.NONE, PROBE_GAMMA))
             stats = [(await probe(request)).stats[0] for request in requests[:PROBE_REQUESTS]]
             ahead.append(_ahead(orchestrator))
         token_us = [us / n for one in stats for us, n in zip(one.draft_us, one.draft_lengths, strict=True) if n]

@@ -15,13 +15,14 @@ from orchestrator.generation.orchestrator import Orchestrator
 from orchestrator.local.launch import Capacity, Pair
 from orchestrator.policy.gates import Gate
 from orchestrator.terminal.model_options import ModelOptions
-from orchestrator.terminal.results import write_whole
 from specgate.types import DraftMethod
 from specgate_lab.drafters import source_service, with_drafter
+from specgate_lab.gate_choice import GateChoice
+from specgate_lab.report import write_whole
 from specgate_lab.tune.layers.blocks import Blocks, BlockSet
 from specgate_lab.tune.layers.predict import Judged
 from specgate_lab.tune.layers.report import Finalist
-from specgate_lab.tune.versus_target import gain_of, gated, measure_beside_target, texts_differ
+from specgate_lab.tune.versus_target import gain_of, measure_beside_target, texts_differ
 from specgate_lab.variants import pair_variant
 
 VARIANTS = 3
@@ -68,7 +69,10 @@ class SkipDrafters:
         Raises:
             SpecgateError: the drafter does not start, or a request breaks off.
         """
-        gates = {f"γ {judged.prediction.gamma}": gated(Gate.NONE, judged.prediction.gamma), "auto": gated(Gate.AUTO)}
+        gates = {
+            f"γ {judged.prediction.gamma}": GateChoice(Gate.NONE, judged.prediction.gamma),
+            "auto": GateChoice(Gate.AUTO),
+        }
         async with self.without(judged.skip, self.models.service.value("run_ahead")) as orchestrator:
             variants = {name: pair_variant(orchestrator, gate) for name, gate in gates.items()}
             samples = await measure_beside_target(variants, self.pair.orchestrator, requests, repeats, on_turn)

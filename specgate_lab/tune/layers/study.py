@@ -9,8 +9,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from orchestrator.terminal.results import write_json
 from specgate.errors import InvalidArgument, ServiceUnavailable
+from specgate_lab.report import write_json
 from specgate_lab.tune.layers.blocks import Blocks, BlockSet
 from specgate_lab.tune.layers.predict import Judged, Prediction
 

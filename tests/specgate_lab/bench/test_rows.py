@@ -15,9 +15,8 @@ from orchestrator.terminal.model_options import ModelOptions
 from orchestrator.terminal.request_options import BUNDLED_GAMMA, DraftingOptions, SamplingOptions
 from specgate.errors import InvalidArgument
 from specgate.types import SamplingParams, Verification
-from specgate_lab.bench.agreement import TextAgreement, promised_agreement
 from specgate_lab.bench.row_names import ROW_NAMES, scheduled
-from specgate_lab.bench.rows import Row, RowsReport, rows_of
+from specgate_lab.bench.rows import Row, RowsReport, TextAgreement, promised_agreement, rows_of
 from specgate_lab.bench.table import draw_rows, print_rows
 from specgate_lab.experiment import Sample, Samples
 from specgate_lab.workload import bench_request

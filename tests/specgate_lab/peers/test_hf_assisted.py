@@ -2,8 +2,6 @@
 
 import subprocess
 import sys
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,7 +14,7 @@ from orchestrator.decode.request import GenerationRequest
 from specgate.errors import ServiceUnavailable
 from specgate.types import SamplingParams
 from specgate_lab.peers.bare_loop import BareLoopProcess
-from specgate_lab.peers.hf_assisted import LOOKUP, SCHEDULES, Arrivals
+from specgate_lab.peers.hf_assisted import LOOKUP, SCHEDULES
 from tests.support.models import Mix, write_llama
 
 GREEDY = SamplingParams(temperature=0.0)
@@ -32,22 +30,16 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@asynccontextmanager
-async def started(folder: Path, assistant: str) -> AsyncIterator[BareLoopProcess]:
+def bare_loop(folder: Path, assistant: str) -> BareLoopProcess:
     models = {"model": str(folder / "target"), "assistant": str(folder / assistant)}
-    loop = BareLoopProcess(**models, dtype="float32", device="cpu", threads=1)
-    try:
-        await loop.start()
-        yield loop
-    finally:
-        await loop.stop()
+    return BareLoopProcess(**models, dtype="float32", device="cpu", threads=1)
 
 
 async def test_greedy_text_is_the_targets_under_every_schedule_and_sampling_follows_the_request(folder: Path) -> None:
     request = GenerationRequest((1, 2, 3), sampling=GREEDY, max_tokens=60)
     warm = replace(request, sampling=SamplingParams(1.0, top_k=50, top_p=0.9), seed=1)
     narrow = replace(warm, sampling=SamplingParams(1.0, top_k=1))
-    async with started(folder, "draft") as loop:
+    async with bare_loop(folder, "draft") as loop:
         assert (loop.has_assistant, loop.no_assistant) == (True, "")
         alone = await loop.run(request)
         runs = {schedule: await loop.run(request, schedule) for schedule in SCHEDULES}
@@ -69,7 +61,7 @@ async def test_greedy_text_is_the_targets_under_every_schedule_and_sampling_foll
 
 
 async def test_an_assistant_that_does_not_fit_is_told_and_left_out(folder: Path) -> None:
-    async with started(folder, "stranger") as loop:
+    async with bare_loop(folder, "stranger") as loop:
         assert not loop.has_assistant
         assert "ValueError: The main and assistant models have different tokenizers" in loop.no_assistant
         assert len((await loop.run(GenerationRequest((1, 2), sampling=GREEDY, max_tokens=3))).token_ids) == 3
@@ -77,18 +69,8 @@ async def test_an_assistant_that_does_not_fit_is_told_and_left_out(folder: Path)
 
 async def test_a_bare_loop_that_cannot_load_says_why(folder: Path) -> None:
     with pytest.raises(ServiceUnavailable, match="bare loop ended with exit code 1"):
-        async with started(folder / "missing", "draft"):
+        async with bare_loop(folder / "missing", "draft"):
             pass
-
-
-def test_the_first_round_is_not_decode_time() -> None:
-    arrivals = Arrivals()
-    for put in ([[1, 2, 3]], [[4, 5]], [[6]], [[7]]):
-        arrivals.put(torch.tensor(put))
-    arrivals.end()
-    answer = arrivals.answer()
-    assert (answer["token_ids"], answer["num_first"]) == ([4, 5, 6, 7], 2)
-    assert answer["decode_s"] > 0
 
 
 def test_the_baselines_are_free_of_our_runtime_and_cost_no_import_of_a_library() -> None:

@@ -5,28 +5,29 @@ from dataclasses import replace
 
 import pytest
 
+from orchestrator.decode.request import GenerationStats
 from specgate.types import TokenLogprobs
 from specgate_lab.proof.judge import judge_greedy, judge_rejection, judge_seeded
 from specgate_lab.proof.laws import Law
 from specgate_lab.proof.report import Check, CheckResult, Proof
-from specgate_lab.proof.texts import TextRecord
+from specgate_lab.timeline import RequestTimeline
 
-TEXT = TextRecord((5, 6, 7, 8), drafted=4, accepted=3)
+TEXT = RequestTimeline(token_ids=(5, 6, 7, 8), stats=GenerationStats(drafted=4, accepted=3))
 
 
-def with_margins(trace: TextRecord, *margins: float) -> TextRecord:
+def with_margins(trace: RequestTimeline, *margins: float) -> RequestTimeline:
     pairs = zip(trace.token_ids, margins, strict=True)
     entries = (TokenLogprobs(-0.5, ((token_id, -0.5), (99, -0.5 - gap))) for token_id, gap in pairs)
     return replace(trace, logprobs=tuple(entries))
 
 
-def parted(trace: TextRecord, position: int) -> TextRecord:
+def parted(trace: RequestTimeline, position: int) -> RequestTimeline:
     """Return another token at ``position``, and others after it."""
     kept = trace.token_ids[:position]
     return replace(trace, token_ids=kept + (1,) * (len(trace.token_ids) - position))
 
 
-def greedy(text: TextRecord, margins: tuple[float, ...], dtype: str = "float32") -> Check:
+def greedy(text: RequestTimeline, margins: tuple[float, ...], dtype: str = "float32") -> Check:
     return judge_greedy("greedy", [with_margins(TEXT, *margins)], {"γ 4": [text]}, dtype)
 
 
@@ -83,7 +84,7 @@ def test_no_near_tie_excuses_a_verifier_whose_rows_are_the_same_in_every_batch(d
 
 
 def test_where_nothing_was_drafted_nothing_is_shown() -> None:
-    idle = replace(TEXT, drafted=0, accepted=0)
+    idle = replace(TEXT, stats=GenerationStats())
     assert greedy(idle, (1.0,) * 4).outcome is CheckResult.UNDECIDED
     check = judge_greedy("target alone", [idle], {"transformers": [idle]}, "float32", drafts=False)
     assert check.outcome is CheckResult.PASS
@@ -111,17 +112,18 @@ LAW: Law = ((1, 0.5), (2, 0.5))
 ENTRY = TokenLogprobs(math.log(0.5), tuple((token_id, math.log(p)) for token_id, p in LAW))
 
 
-def sample(token_ids: tuple[int, ...], drafted: int = 3) -> TextRecord:
-    return TextRecord(token_ids, logprobs=(ENTRY,) * len(token_ids), drafted=drafted)
+def sample(token_ids: tuple[int, ...], drafted: int = 3) -> RequestTimeline:
+    stats = GenerationStats(drafted=drafted)
+    return RequestTimeline(token_ids=token_ids, logprobs=(ENTRY,) * len(token_ids), stats=stats)
 
 
-def all_texts(drafted: int = 3) -> list[TextRecord]:
+def all_texts(drafted: int = 3) -> list[RequestTimeline]:
     """Every text of four tokens equally often, as the law has them."""
     ids = [tuple(1 + (number >> bit & 1) for bit in range(4)) for number in range(16)]
     return [sample(one, drafted) for one in ids for _ in range(20)]
 
 
-def rejection(speculated: list[TextRecord], alone: list[TextRecord]) -> Check:
+def rejection(speculated: list[RequestTimeline], alone: list[RequestTimeline]) -> Check:
     return judge_rejection({"prompt 1": LAW}, {"prompt 1": alone}, {"prompt 1": speculated}, {"none": speculated})
 
 

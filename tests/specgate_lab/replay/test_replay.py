@@ -7,37 +7,42 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.policy.auto.learner import Learner
-from orchestrator.policy.gates import AlwaysDraft, Policy, TargetAlone, TargetConfidence
+from orchestrator.policy.gates import Gate
 from specgate.errors import InvalidArgument
+from specgate_lab.gate_choice import AUTO_GATE, TARGET_ALONE, GateChoice
 from specgate_lab.replay.__main__ import main
-from specgate_lab.replay.compare import auto_gate, replay_fixed
+from specgate_lab.replay.compare import replay
 from specgate_lab.replay.machine import Clock, Device, Forward, SimulatedMachine
-from specgate_lab.replay.replay import Replay
 from specgate_lab.replay.synthetic import KINDS, machine, trace
 from specgate_lab.replay.trace import RoundTrace, TracedText, write_trace
 
 MACHINE = SimulatedMachine(forward_us=1000, session_us=10, row_us=10, draft_us=100, draft_session_us=1, network_us=0)
+DRAFTS_2, DRAFTS_4 = GateChoice(Gate.NONE, 2), GateChoice(Gate.NONE, 4)
 SURE, AGREED = (0.9,) * 9, (True,) * 9
 UNSURE = (0.9, 0.9, 0.1, 0.1, 0.9, 0.9, 0.9, 0.9, 0.9)
 
 
 @pytest.mark.parametrize(
-    ("policy", "agrees", "confidences", "emitted"),
+    ("choice", "agrees", "confidences", "emitted"),
     [
         # Rounds of two draft steps and a forward of three rows.
-        (AlwaysDraft(2), AGREED, SURE, [(1220, 3), (2440, 6), (3660, 9)]),
-        (AlwaysDraft(2), (True, False, *AGREED[2:]), SURE, [(1220, 2), (2440, 5), (3660, 8), (4660, 9)]),
-        (TargetAlone(), AGREED, SURE, [(1000 * n, n) for n in range(1, 10)]),
+        (DRAFTS_2, AGREED, SURE, [(1220, 3), (2440, 6), (3660, 9)]),
+        (DRAFTS_2, (True, False, *AGREED[2:]), SURE, [(1220, 2), (2440, 5), (3660, 8), (4660, 9)]),
+        (TARGET_ALONE, AGREED, SURE, [(1000 * n, n) for n in range(1, 10)]),
         # A round, two solo tokens, a round, the last token.
-        (TargetConfidence(2, 0.5), AGREED, UNSURE, [(1220, 3), (2220, 4), (3220, 5), (4440, 8), (5440, 9)]),
+        (
+            GateChoice(Gate.TARGET_CONFIDENCE, 2, 0.5),
+            AGREED,
+            UNSURE,
+            [(1220, 3), (2220, 4), (3220, 5), (4440, 8), (5440, 9)],
+        ),
     ],
     ids=["accepted", "a rejection", "target alone", "solo run"],
 )
 def test_a_text_by_hand(
-    policy: Policy, agrees: tuple[bool, ...], confidences: tuple[float, ...], emitted: list[tuple[float, int]]
+    choice: GateChoice, agrees: tuple[bool, ...], confidences: tuple[float, ...], emitted: list[tuple[float, int]]
 ) -> None:
-    result = replay_fixed(RoundTrace(MACHINE, (TracedText(confidences, agrees),)), 1, policy)
+    result = replay(RoundTrace(MACHINE, (TracedText(confidences, agrees),)), 1, choice)
     assert result.emitted == emitted
     assert result.tokens_per_s() == pytest.approx(9 / emitted[-1][0] * 1e6)
 
@@ -59,14 +64,14 @@ def test_what_is_ready_shares_a_forward_and_the_rest_waits() -> None:
 @pytest.mark.parametrize("sessions", [1, 8])
 def test_a_replay_repeats_itself(sessions: int) -> None:
     one = trace(KINDS["warm, good draft"], machine(0.33), 10, 64)
-    first, second = (Replay(one, sessions, auto_gate(Learner())).run() for _ in range(2))
+    first, second = (replay(one, sessions, AUTO_GATE) for _ in range(2))
     assert first == second
     assert first.num_tokens == 640
 
 
 def test_sessions_share_a_verifier_and_rates_are_taken_while_all_of_them_work() -> None:
     one = trace(KINDS["warm, good draft"], machine(0.09), 16, 64)
-    alone, crowd = (replay_fixed(one, sessions, AlwaysDraft(4)) for sessions in (1, 8))
+    alone, crowd = (replay(one, sessions, DRAFTS_4) for sessions in (1, 8))
     assert 2 * alone.tokens_per_s() < crowd.tokens_per_s() < 8 * alone.tokens_per_s()
     assert 0 < crowd.num_full < len(crowd.emitted)
     with pytest.raises(InvalidArgument, match="all sessions were at work"):
@@ -77,7 +82,7 @@ def test_sessions_share_a_verifier_and_rates_are_taken_while_all_of_them_work() 
 def test_there_must_be_a_text_for_every_session(sessions: int) -> None:
     one = trace(KINDS["warm, good draft"], machine(0.09), 4, 8)
     with pytest.raises(InvalidArgument, match="concurrency"):
-        replay_fixed(one, sessions, AlwaysDraft(4))
+        replay(one, sessions, DRAFTS_4)
 
 
 Command = Callable[..., tuple[list[str], str]]

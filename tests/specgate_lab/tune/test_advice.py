@@ -15,18 +15,20 @@ from specgate.errors import InvalidArgument
 from specgate.types import DraftMethod, Verification
 from specgate_lab.bench.row_names import TARGET
 from specgate_lab.experiment import Sample
+from specgate_lab.gate_choice import AUTO_GATE, GateChoice
 from specgate_lab.statistics import Interval
 from specgate_lab.timeline import RequestTimeline
 from specgate_lab.tune.advice import Advice, FinalRound, advise, finalists
 from specgate_lab.tune.candidates import Choice, DrafterChoice, choices_of, default_choice, drafters_of
 from specgate_lab.tune.compare import Tried, name_in_other_mode, other_mode
-from specgate_lab.tune.serve_config import write_config
+from specgate_lab.tune.report import write_config
 from specgate_lab.tune.versus_target import Gain
 
 MODEL, AHEAD = DrafterChoice(DraftMethod.MODEL), DrafterChoice(DraftMethod.MODEL, 4)
 SUFFIX = DrafterChoice(DraftMethod.SUFFIX)
-AUTO, FIXED, ON_DEMAND = Choice(AHEAD, Gate.AUTO), Choice(AHEAD, Gate.NONE, 5), Choice(MODEL, Gate.NONE, 5)
-COPIES = Choice(SUFFIX, Gate.AUTO)
+GAMMA_5 = GateChoice(Gate.NONE, 5)
+AUTO, FIXED, ON_DEMAND = Choice(AHEAD, AUTO_GATE), Choice(AHEAD, GAMMA_5), Choice(MODEL, GAMMA_5)
+COPIES = Choice(SUFFIX, AUTO_GATE)
 SHARED = Verification.SHARED_NOISE
 
 
@@ -123,7 +125,7 @@ def test_the_mode_is_compared_and_changed_only_when_that_is_allowed(allow_mode: 
 
 
 def test_the_final_round_shows_the_worth_of_each_part() -> None:
-    ratios = {FIXED: 2.0, AUTO: 1.5, ON_DEMAND: 1.4, Choice(MODEL, Gate.AUTO): 1.3, COPIES: 1.2}
+    ratios = {FIXED: 2.0, AUTO: 1.5, ON_DEMAND: 1.4, Choice(MODEL, AUTO_GATE): 1.3, COPIES: 1.2}
     assert set(finalists(tried(ratios), AUTO)) == {FIXED, AUTO, ON_DEMAND, COPIES}
     assert finalists(tried(ratios), AUTO)[0] == FIXED
     # Where the best one does not run ahead, one that does is beside it.
@@ -141,7 +143,7 @@ def test_drafters_are_those_that_can_be_started() -> None:
     with pytest.raises(InvalidArgument, match="draft: is needed for the source model"):
         drafters_of(alone, None, (DraftMethod.MODEL,))
     assert default_choice(alone) is None
-    assert all(choices_of(one)[0].gate is Gate.AUTO for one in named)
+    assert all(choices_of(one)[0].gate == AUTO_GATE for one in named)
 
 
 @pytest.mark.parametrize("best", [FIXED, COPIES, None])
@@ -160,6 +162,6 @@ def test_serve_takes_the_configuration(best: Choice | None, mode: Verification, 
     assert settings.drafter.method is best.drafter.method
     assert settings.drafter.model == ("some/draft" if best is FIXED else "")
     assert settings.drafter.run_ahead == best.drafter.run_ahead
-    assert (settings.defaults.gate, settings.defaults.gamma) == (best.gate, best.gamma)
+    assert (settings.defaults.gate, settings.defaults.gamma) == best.gate[:2]
     with pytest.raises(InvalidArgument, match=f"out: {tmp_path}/nowhere/serve.yaml cannot be written"):
         write_config(tmp_path / "nowhere" / "serve.yaml", found, models, None)

@@ -4,8 +4,8 @@ import pytest
 
 from orchestrator.api.settings.settings import Settings
 from orchestrator.local.pair_settings import GivenSettings, PairModels
-from orchestrator.local.served_child import served, settings_for
 from specgate.errors import ServiceUnavailable
+from specgate_lab.served_child import served, settings_for
 
 
 async def test_a_child_that_refuses_its_settings_says_why() -> None:
