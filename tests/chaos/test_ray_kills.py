@@ -26,7 +26,8 @@ from specgate.errors import ServiceUnavailable
 from specgate.types import FinishReason, SamplingParams, TokenSource
 from specgate_lab.clients import GrpcClient
 from tests.support.fake_services import free_port
-from tests.support.ray_cluster import RAY_MARKS, Cluster, kill, replicas, wait_until
+from tests.support.patience import wait_until
+from tests.support.ray_cluster import RAY_MARKS, Cluster, kill, replicas
 from tests.support.services import HELD_OUT_PROMPTS
 
 pytestmark = RAY_MARKS

@@ -16,6 +16,7 @@ from orchestrator.services.streams import ChannelCache
 from specgate.types import ModelInfo
 from tests.support.mixed import SAMPLINGS, sharing_prompts
 from tests.support.orchestrating import PATIENT, connected, expect_texts, run, run_all
+from tests.support.patience import PATIENCE_S
 from tests.support.services import HELD_OUT_PROMPTS, PAIR, Service, running
 
 PROMPT_LENGTHS = (600, 5, 420, 37, 250, 600, 12, 380, 90, 512, 5, 310, 150, 64, 450, 21)
@@ -81,7 +82,7 @@ async def together(
 
 async def model_infos(drafter: Service, verifier: Service) -> list[ModelInfo]:
     channels = ChannelCache()
-    dialer = GrpcDialer(channels, open_timeout_s=10.0)
+    dialer = GrpcDialer(channels, open_timeout_s=PATIENCE_S)
     try:
         services = (("drafter", drafter), ("verifier", verifier))
         return [await dialer.model_info(Lease(service.endpoint), role) for role, service in services]

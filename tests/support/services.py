@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import specgate
+from tests.support.patience import PATIENCE_S
 
 PAIR = Path(specgate.__file__).parent / "demo_pair"
 HELD_OUT_PROMPTS = json.loads((Path(__file__).parents[1] / "data" / "held_out_prompts.json").read_text())
@@ -79,7 +80,7 @@ class Service:
     def _reap(self) -> int:
         if self._process is None:
             return 0
-        code = self._process.wait(timeout=30)
+        code = self._process.wait(timeout=PATIENCE_S)
         for pipe in (self._process.stdin, self._process.stdout):
             if pipe is not None:
                 pipe.close()

@@ -30,9 +30,10 @@ from specgate.types import SessionSpec
 from specgate.v1 import generation_service_pb2 as pb
 from specgate.v1 import generation_service_pb2_grpc, types_pb2
 from tests.orchestrator.api.http_serving import TOKENIZER, Buggy, ascii_tokenizer
-from tests.orchestrator.api.queues import Room, eventually, expected, open_api, open_room
+from tests.orchestrator.api.queues import Room, expected, open_api, open_room
 from tests.specgate.rpc.certificates import Certificates
 from tests.support.fakes import FakeVerifier
+from tests.support.patience import eventually
 
 PROMPT = (5, 17, 3)
 

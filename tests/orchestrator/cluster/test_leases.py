@@ -39,7 +39,8 @@ from specgate.errors import LeaseRefused, ServiceUnavailable, TooManySessions
 from specgate.logs import REQUEST_ID
 from specgate.types import SamplingParams, SessionSpec, Verification
 from tests.support.models import write_llama
-from tests.support.ray_cluster import RAY_MARKS, Cluster, kill, replicas, wait_until
+from tests.support.patience import PATIENCE_S, wait_until
+from tests.support.ray_cluster import RAY_MARKS, Cluster, kill, replicas
 
 pytestmark = RAY_MARKS
 
@@ -84,7 +85,7 @@ async def pool(verifier) -> AsyncIterator[ServePool]:
 @pytest.fixture
 async def dialer() -> AsyncIterator[GrpcDialer]:
     channels = ChannelCache()
-    yield GrpcDialer(channels, open_timeout_s=10.0)
+    yield GrpcDialer(channels, open_timeout_s=PATIENCE_S)
     await channels.close()
 
 

@@ -26,6 +26,7 @@ from tests.support.grammars import regex
 from tests.support.in_process import serving
 from tests.support.models import Mix, write_llama
 from tests.support.orchestrating import PATIENT, connected, expect_texts, run, run_all
+from tests.support.patience import eventually, patience
 from tests.support.services import HELD_OUT_PROMPTS, PAIR
 
 GREEDY, NOISY = SamplingParams(temperature=0.0), SamplingParams(temperature=1.0)
@@ -161,11 +162,10 @@ async def test_a_request_that_is_cancelled_holds_nothing(here: Here, num_deltas:
 
 
 async def test_a_request_that_is_closed_from_elsewhere_ends_at_once(here: Here) -> None:
-    async with asyncio.timeout(30):
+    async with patience():
         generation = here.orchestrator.generate(LONG)
         reading = asyncio.create_task(_count(generation))
-        while not generation.stats.rounds:  # noqa: ASYNC110
-            await asyncio.sleep(0.001)
+        await eventually(lambda: generation.stats.rounds)
         await generation.aclose()
         assert await reading < 400
     await here.expect_nothing_left()
@@ -180,7 +180,7 @@ def dies(*_: object) -> None:
 
 
 async def test_a_dead_verifier_is_told_and_nobody_hangs(here: Here) -> None:
-    async with asyncio.timeout(30):
+    async with patience():
         generation = here.orchestrator.generate(LONG)
         deltas = aiter(generation)
         await anext(deltas)

@@ -16,6 +16,7 @@ from tests.support.decoding import make_spec
 from tests.support.fake_fleet import FakeDialer
 from tests.support.fakes import FakeDrafter, Fault
 from tests.support.faults import HUNG_DRAFT, PATIENT, Run, drafter, verifier
+from tests.support.patience import eventually, patience
 
 announcing = partial(FakeDrafter, agreement=0.8, announces=True)
 
@@ -88,7 +89,7 @@ async def test_closed_while_an_answer_is_late() -> None:
     assert (await one.drafter.draft(one.session.draft_request(RoundPlan(2)))).from_run_ahead
     waiting = asyncio.create_task(one.drafter.draft(one.session.draft_request(RoundPlan(2))))
     await asyncio.sleep(0.01)
-    async with asyncio.timeout(5):
+    async with patience():
         await one.drafter.close()
         waiting.cancel()
         await asyncio.wait((waiting,))
@@ -209,8 +210,6 @@ async def test_a_drafter_that_fits_no_request_is_told_of_once_and_tried_once() -
     dialer = FakeDialer(drafters=(InvalidArgument("logit_bias", "too many"),))
     one = Run(dialer)
     one.drafter.want()
-    async with asyncio.timeout(5):
-        while one.drafter.may_return:  # noqa: ASYNC110 - there is nothing that could tell us
-            await asyncio.sleep(0.01)
+    await eventually(lambda: not one.drafter.may_return)
     assert (dialer.num_drafter_dials, one.session.stats.drafter_failures) == (1, 1)
     await one.drafter.close()

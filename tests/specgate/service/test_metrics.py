@@ -15,13 +15,14 @@ from specgate.service.config import config_of
 from specgate.service.replica import Replica
 from specgate.types import SamplingParams, SessionSpec, Verification
 from tests.support.models import quiet, write_llama
+from tests.support.patience import PATIENCE_S
 
 SPEC = SessionSpec((1, 2, 3), SamplingParams(), 7, Verification.SHARED_NOISE, 16, vocab_size=64)
 
 
 async def metrics(endpoint: str | None) -> dict[str, float]:
     def read() -> str:
-        with urllib.request.urlopen(f"http://{endpoint}/metrics", timeout=10) as answer:
+        with urllib.request.urlopen(f"http://{endpoint}/metrics", timeout=PATIENCE_S) as answer:
             text: str = answer.read().decode()
             return text
 
@@ -39,7 +40,7 @@ async def test_a_service_tells_sessions_pages_and_its_heartbeat(tmp_path: Path) 
     await replica.start(quiet)
     channels = ChannelCache()
     try:
-        dialer = GrpcDialer(channels, open_timeout_s=10.0)
+        dialer = GrpcDialer(channels, open_timeout_s=PATIENCE_S)
         at_rest = await metrics(replica.metrics_endpoint)
         assert (at_rest["sessions_active"], at_rest["kv_cache_usage_perc"], at_rest["sessions_total"]) == (0, 0, 0)
         session = await dialer.open_verifier(Lease(replica.endpoint), SPEC)

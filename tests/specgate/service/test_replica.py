@@ -30,6 +30,7 @@ from specgate.service.leases import LeaseBook
 from specgate.service.replica import Replica
 from specgate.types import Attention, ModelInfo, SamplingParams, SessionSpec, Verification
 from tests.support.models import load_float32, quiet, write_llama
+from tests.support.patience import PATIENCE_S
 
 SPEC = SessionSpec((1, 2, 3), SamplingParams(), 7, Verification.SHARED_NOISE, 16, vocab_size=64)
 
@@ -70,7 +71,7 @@ async def replica(tmp_path: Path) -> AsyncIterator[Replica]:
 @pytest.fixture
 async def dialer() -> AsyncIterator[GrpcDialer]:
     channels = ChannelCache()
-    yield GrpcDialer(channels, open_timeout_s=10.0)
+    yield GrpcDialer(channels, open_timeout_s=PATIENCE_S)
     await channels.close()
 
 

@@ -28,6 +28,7 @@ from specgate.v1.drafter_service_pb2_grpc import DrafterServiceStub
 from specgate.v1.verifier_service_pb2 import VerifyRequest as VerifyMessage
 from specgate.v1.verifier_service_pb2_grpc import VerifierServiceStub
 from tests.support.models import quiet, write_llama
+from tests.support.patience import PATIENCE_S
 
 SPEC = SessionSpec((1, 2, 3), SamplingParams(), 7, Verification.SHARED_NOISE, 16, vocab_size=64)
 IDLE_S = 0.6
@@ -50,7 +51,7 @@ async def serving(role: str, folder: Path, **settings: float) -> AsyncIterator[R
 @asynccontextmanager
 async def dialing() -> AsyncIterator[GrpcDialer]:
     channels = ChannelCache()
-    yield GrpcDialer(channels, open_timeout_s=10.0)
+    yield GrpcDialer(channels, open_timeout_s=PATIENCE_S)
     await channels.close()
 
 
