@@ -8,6 +8,8 @@ import pytest
 
 from specgate import tracing
 from tests.orchestrator.api.http_serving import COMPLETIONS, PROMPT, open_site
+from tests.orchestrator.api.queues import dying_after
+from tests.support.fake_services import unused_endpoint
 from tests.support.otlp import Collector, attributes, collecting
 
 TRACE, PARENT = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
@@ -57,6 +59,20 @@ async def test_one_request_is_one_trace_through_all_three(collector: Collector) 
 async def test_what_is_not_sampled_leaves_nothing(collector: Collector, headers: dict[str, str]) -> None:
     assert (await asked(collector, **headers))["usage"]["completion_tokens"] == 12
     assert collector.spans == []
+
+
+async def test_a_failed_request_says_so_in_its_span(collector: Collector) -> None:
+    async with open_site(dying_after(2)) as site:
+        answer = await site.client.post(COMPLETIONS, json=BODY | {"max_tokens": 64}, headers=SAMPLED)
+    await asyncio.to_thread(tracing.shut_down)
+    (request,) = collector.named("POST /v1/completions")
+    assert attributes(request)["http.response.status_code"] == answer.status_code == 503
+
+
+async def test_a_collector_that_is_gone_costs_no_request(collector: Collector) -> None:
+    tracing.shut_down()
+    tracing.configure("specgate-test", f"http://{unused_endpoint()}", sample=1.0)
+    assert (await asked(collector))["usage"]["completion_tokens"] == 12
 
 
 async def test_a_request_outlives_the_traces_of_a_gateway_that_stops(collector: Collector) -> None:

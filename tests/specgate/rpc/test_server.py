@@ -119,6 +119,21 @@ async def test_bytes_that_are_no_message_are_an_invalid_argument(echo: Echo) -> 
     assert type(await error_of(stream.read())) is InvalidArgument
 
 
+async def test_pickled_bytes_are_refused_and_nothing_is_unpickled(echo: Echo, tmp_path: Path) -> None:
+    server, _, client = echo
+    canary = tmp_path / "canary"
+    pickled = f"cposix\nsystem\n(S'touch {canary}'\ntR.".encode()
+    assert type(await error_of(client.raw_echo(pickled))) is InvalidArgument
+    # Past gRPC's framing, too.
+    reader, writer = await asyncio.open_connection(*split_endpoint(server.endpoint))
+    writer.write(pickled)
+    async with patience():
+        await reader.read()
+    writer.close()
+    assert not canary.exists()
+    assert await client.echo("cpu") == "cpu"
+
+
 async def test_a_client_that_leaves_frees_its_stream_at_once(echo: Echo, caplog: pytest.LogCaptureFixture) -> None:
     server, servicer, client = echo
     stream = client.chat()
