@@ -11,12 +11,9 @@ from orchestrator.decode.request import GenerationRequest
 from orchestrator.decode.text import TextTokenizer
 from orchestrator.generation.orchestrator import Generation, Orchestrator
 from orchestrator.policy.gates import Gate
-from orchestrator.services.links import GrpcDialer
-from orchestrator.services.streams import ChannelCache
 from specgate.types import ModelInfo
 from tests.support.mixed import SAMPLINGS, sharing_prompts
-from tests.support.orchestrating import PATIENT, connected, expect_texts, run, run_all
-from tests.support.patience import PATIENCE_S
+from tests.support.orchestrating import PATIENT, connected, dialing, expect_texts, run, run_all
 from tests.support.services import HELD_OUT_PROMPTS, PAIR, Service, running
 
 PROMPT_LENGTHS = (600, 5, 420, 37, 250, 600, 12, 380, 90, 512, 5, 310, 150, 64, 450, 21)
@@ -81,13 +78,9 @@ async def together(
 
 
 async def model_infos(drafter: Service, verifier: Service) -> list[ModelInfo]:
-    channels = ChannelCache()
-    dialer = GrpcDialer(channels, open_timeout_s=PATIENCE_S)
-    try:
+    async with dialing() as dialer:
         services = (("drafter", drafter), ("verifier", verifier))
         return [await dialer.model_info(Lease(service.endpoint), role) for role, service in services]
-    finally:
-        await channels.close()
 
 
 async def expect_all_free(drafter: Service, verifier: Service, boot_ids: list[str]) -> None:

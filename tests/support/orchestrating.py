@@ -9,10 +9,12 @@ from typing import Protocol
 from orchestrator.decode.request import GenerationRequest
 from orchestrator.decode.text import TextTokenizer
 from orchestrator.generation.orchestrator import Generation, Orchestrator
-from orchestrator.services.links import WrapCall
+from orchestrator.services.links import GrpcDialer, WrapCall
 from orchestrator.services.pool import StaticPool
+from orchestrator.services.streams import ChannelCache
 from orchestrator.services.timeouts import Timeouts
 from tests.support.equal_texts import Text, expect_equal
+from tests.support.patience import PATIENCE_S
 from tests.support.services import PAIR
 
 
@@ -46,6 +48,16 @@ async def connected(
         wrap_call=wrap_call,
     ) as orchestrator:
         yield orchestrator
+
+
+@contextlib.asynccontextmanager
+async def dialing(open_timeout_s: float = PATIENCE_S, wrap_call: WrapCall | None = None) -> AsyncIterator[GrpcDialer]:
+    """Yield what opens sessions over channels of its own."""
+    channels = ChannelCache()
+    try:
+        yield GrpcDialer(channels, open_timeout_s, wrap_call)
+    finally:
+        await channels.close()
 
 
 async def run(orchestrator: Orchestrator, request: GenerationRequest) -> Generation:

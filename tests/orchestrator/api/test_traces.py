@@ -69,8 +69,10 @@ async def test_a_failed_request_says_so_in_its_span(collector: Collector) -> Non
     assert attributes(request)["http.response.status_code"] == answer.status_code == 503
 
 
-async def test_a_collector_that_is_gone_costs_no_request(collector: Collector) -> None:
+async def test_a_collector_that_is_gone_costs_no_request(collector: Collector, monkeypatch: pytest.MonkeyPatch) -> None:
     tracing.shut_down()
+    # In which it would be asked again.
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "1")
     tracing.configure("specgate-test", f"http://{unused_endpoint()}", sample=1.0)
     assert (await asked(collector))["usage"]["completion_tokens"] == 12
 

@@ -163,15 +163,7 @@ def test_no_service_there(orchestrator: Cli) -> None:
     nowhere = ("--verifier", "127.0.0.1:1", "--drafter", "127.0.0.1:1", "--verifier-wait-s", "0.5")
     code, _, told = orchestrator("generate", "x", *nowhere)
     assert code == 1
-    assert "waiting up to 0.5 s for the verifier at 127.0.0.1:1: " in told
     assert "no verifier answered within 0.5 s" in told
-
-
-def test_the_doctor_asks_running_services(orchestrator: Cli, services: list[str]) -> None:
-    code, shown, _ = orchestrator("doctor", "--json", *services)
-    assert code == 0
-    checks = {(finding["subject"], finding["check"]) for finding in json.loads(shown)["findings"]}
-    assert {("target", "service"), ("draft", "service"), ("pair", "tokenizer")} <= checks
 
 
 @pytest.fixture

@@ -10,10 +10,10 @@ from orchestrator.decode.ports import Lease
 from orchestrator.services.links import GrpcDrafter
 from specgate.errors import InternalError, ServiceUnavailable, SpecgateError
 from specgate.types import AnnouncedProposal, Announcement, DraftRequest, Proposal, TokenIds
-from tests.orchestrator.services.support import dialing
 from tests.support.decoding import PROMPT, make_spec, target_alone
 from tests.support.fake_services import FakeService, serving
 from tests.support.fakes import FakeDrafter
+from tests.support.orchestrating import dialing
 from tests.support.patience import eventually, patience
 
 SPEC = make_spec(40)

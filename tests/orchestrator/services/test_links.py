@@ -22,10 +22,10 @@ from specgate.types import (
     Verdict,
     VerifyRequest,
 )
-from tests.orchestrator.services.support import dialing
 from tests.support.decoding import make_spec, target_alone
 from tests.support.fake_services import FakeService, serving, silent, unused_endpoint
 from tests.support.fakes import FakeDrafter, FakeVerifier
+from tests.support.orchestrating import dialing
 from tests.support.patience import eventually, patience
 
 SPEC = make_spec(20)

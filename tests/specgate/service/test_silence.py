@@ -11,8 +11,6 @@ import grpc
 import pytest
 
 from orchestrator.decode.ports import Lease
-from orchestrator.services.links import GrpcDialer
-from orchestrator.services.streams import ChannelCache
 from specgate.errors import InvalidArgument, SessionIdle, SpecgateError
 from specgate.rpc.channel import open_channel
 from specgate.rpc.convert_session import session_spec_to_pb
@@ -28,7 +26,7 @@ from specgate.v1.drafter_service_pb2_grpc import DrafterServiceStub
 from specgate.v1.verifier_service_pb2 import VerifyRequest as VerifyMessage
 from specgate.v1.verifier_service_pb2_grpc import VerifierServiceStub
 from tests.support.models import quiet, write_llama
-from tests.support.patience import PATIENCE_S
+from tests.support.orchestrating import dialing
 
 SPEC = SessionSpec((1, 2, 3), SamplingParams(), 7, Verification.SHARED_NOISE, 16, vocab_size=64)
 IDLE_S = 0.6
@@ -46,13 +44,6 @@ async def serving(role: str, folder: Path, **settings: float) -> AsyncIterator[R
         yield replica
     finally:
         await replica.drain()
-
-
-@asynccontextmanager
-async def dialing() -> AsyncIterator[GrpcDialer]:
-    channels = ChannelCache()
-    yield GrpcDialer(channels, open_timeout_s=PATIENCE_S)
-    await channels.close()
 
 
 @asynccontextmanager
