@@ -77,7 +77,6 @@ async def dropped(role: str, method: Any, stage: str) -> None:
             await asyncio.sleep(0.1)
 
 
-@pytest.mark.timeout(120)
 async def test_dropped_sessions_leave_nothing_behind(services: dict[str, InProcess]) -> None:
     drafter, verifier = services["drafter"], services["verifier"]
     async with open_channel(drafter.endpoint) as dc, open_channel(verifier.endpoint) as vc:

@@ -26,7 +26,7 @@ from tests.support.chaos_table import ChaosTable
 from tests.support.patience import wait_until
 from tests.support.services import PAIR
 
-pytestmark = [pytest.mark.chaos, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.chaos
 
 RAY = str(Path(sys.executable).parent / "ray")
 LEAVES_WITHIN_S = 180.0

@@ -126,7 +126,6 @@ async def ask_for_texts(url: str, until: asyncio.Event) -> None:
 
 
 @needs_prometheus
-@pytest.mark.timeout(300)
 async def test_prometheus_sees_a_live_system_and_a_killed_drafter(tmp_path: Path) -> None:
     enough = asyncio.Event()
     async with served(settings_for()) as system, watching(url := f"http://{system.http}", tmp_path) as prometheus:

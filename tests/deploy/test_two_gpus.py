@@ -104,7 +104,6 @@ def cards_by_role(environ: dict[str, str]) -> dict[str, list[str]]:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
 @pytest.mark.parametrize(("flags", "cards", "distinct"), [((), 2, 2), (("--one-card",), 1, 1)])
 def test_each_replica_sees_the_cards_that_it_was_given(
     flags: tuple[str, ...], cards: int, distinct: int, tmp_path: Path

@@ -19,7 +19,6 @@ def permits_namespaces() -> bool:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
 @pytest.mark.skipif(not permits_namespaces(), reason="needs root, ip and curl")
 def test_a_stream_over_two_nodes() -> None:
     pytest.importorskip("ray")

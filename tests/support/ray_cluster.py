@@ -21,8 +21,7 @@ RAY_WARNINGS = (
     "ignore::ResourceWarning",
     "ignore:Tip. In future versions of Ray:FutureWarning",
 )
-# The time of a file's first test has the start of the cluster and of what is deployed in it.
-RAY_MARKS = [*(pytest.mark.filterwarnings(warning) for warning in RAY_WARNINGS), pytest.mark.timeout(300)]
+RAY_MARKS = [pytest.mark.filterwarnings(warning) for warning in RAY_WARNINGS]
 
 
 class Cluster(NamedTuple):

@@ -21,7 +21,6 @@ from tests.support.loop_thread import LoopThread
 from tests.support.orchestrating import PATIENT, connected
 from tests.support.services import PAIR, Service, running
 
-pytestmark = pytest.mark.timeout(300)
 TEMPLATE = "{% for message in messages %}{{ message.content + '\\n' }}{% endfor %}"
 PROMPT = 'def mean(values):\n    """Return the mean of values."""\n'
 PATHS = {"text": "/v1/completions", "chat": "/v1/chat/completions"}
