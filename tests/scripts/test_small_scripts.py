@@ -19,7 +19,7 @@ ROOT = Path(__file__).resolve().parents[2]
 def test_the_parts_of_a_round_add_up_to_it(tmp_path: Path) -> None:
     report = tmp_path / "round.json"
     command = [sys.executable, str(ROOT / "scripts" / "measure_round.py"), "--vocabulary", "512", "--rounds", "8"]
-    subprocess.run([*command, "--json", str(report)], check=True, timeout=110, capture_output=True)
+    subprocess.run([*command, "--json", str(report)], check=True, capture_output=True)
     measured = json.loads(report.read_text("utf-8"))
     assert len(measured) == 6
     for way, parts in measured.items():
@@ -35,7 +35,7 @@ def test_the_parts_of_a_round_add_up_to_it(tmp_path: Path) -> None:
 def test_both_ways_of_a_forward_are_timed_and_agree(script: Callable[[str], Any], tmp_path: Path) -> None:
     report = tmp_path / "cpu-forwards.json"
     command = [sys.executable, str(ROOT / "scripts" / "measure_cpu.py"), str(PAIR / "draft"), "--cores", "1"]
-    subprocess.run([*command, "--turns", "1", "--json", str(report)], check=True, timeout=110, capture_output=True)
+    subprocess.run([*command, "--turns", "1", "--json", str(report)], check=True, capture_output=True)
     told = json.loads(report.read_text("utf-8"))
     forwards, prompts, weights = told["tables"].values()
     assert [row["rows"] for row in forwards] == [1, 2, 4, 6, 8, 17]

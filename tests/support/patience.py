@@ -4,8 +4,8 @@ import asyncio
 import time
 from collections.abc import Callable
 
-PATIENCE_S = 60.0
-"""Half of what pytest gives a test: the wait that hangs is named in the failure."""
+PATIENCE_S = 120.0
+"""Less than half of what pytest gives a test: the wait that hangs is named in the failure."""
 
 
 def patience() -> asyncio.Timeout:

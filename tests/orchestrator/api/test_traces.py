@@ -2,15 +2,17 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
 from typing import Any
 
+import grpc
 import pytest
+from opentelemetry.proto.collector.trace.v1 import trace_service_pb2, trace_service_pb2_grpc
 
 from specgate import tracing
 from tests.orchestrator.api.http_serving import COMPLETIONS, PROMPT, open_site
 from tests.orchestrator.api.queues import dying_after
 from tests.support.fake_services import unused_endpoint
-from tests.support.otlp import Collector, attributes, collecting
 
 TRACE, PARENT = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
 BODY = {"model": "fake", "prompt": PROMPT, "max_tokens": 12, "gamma": 2, "gate": "none", "ignore_eos": True}
@@ -18,13 +20,41 @@ SESSIONS = ("specgate.v1.DrafterService/Draft", "specgate.v1.VerifierService/Ver
 SAMPLED = {"traceparent": f"00-{TRACE}-{PARENT}-01", "x-request-id": "the-request"}
 
 
+@dataclass(slots=True)
+class Collector(trace_service_pb2_grpc.TraceServiceServicer):
+    """A collector of OpenTelemetry's: ``spans`` are (the service's name, the span)."""
+
+    endpoint: str = ""
+    spans: list[tuple[str, Any]] = field(default_factory=list)
+
+    async def Export(self, request: Any, context: Any) -> Any:
+        for resource in request.resource_spans:
+            names = {one.key: one.value.string_value for one in resource.resource.attributes}
+            for scope in resource.scope_spans:
+                self.spans += [(names["service.name"], span) for span in scope.spans]
+        return trace_service_pb2.ExportTraceServiceResponse()
+
+    def named(self, name: str) -> list[Any]:
+        """Return the spans of that name."""
+        return [span for _, span in self.spans if span.name == name]
+
+
+def attributes(span: Any) -> dict[str, Any]:
+    """Return a span's attributes as plain values."""
+    return {one.key: getattr(one.value, one.value.WhichOneof("value")) for one in span.attributes}
+
+
 @pytest.fixture
 async def collector() -> AsyncIterator[Collector]:
-    """This process is gateway, drafter and verifier at once."""
-    async with collecting() as collector:
-        tracing.configure("specgate-test", collector.endpoint, sample=0.0)
-        yield collector
-        await asyncio.to_thread(tracing.shut_down)
+    """This process is gateway, drafter, verifier and collector at once."""
+    server, collector = grpc.aio.server(), Collector()
+    trace_service_pb2_grpc.add_TraceServiceServicer_to_server(collector, server)
+    collector.endpoint = f"http://127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}"
+    await server.start()
+    tracing.configure("specgate-test", collector.endpoint, sample=0.0)
+    yield collector
+    await asyncio.to_thread(tracing.shut_down)
+    await server.stop(None)
 
 
 async def asked(collector: Collector, **headers: str) -> Any:

@@ -23,10 +23,9 @@ from specgate.errors import (
     TooManySessions,
 )
 from specgate.types import FinishReason, Proposal, SessionSpec, VerifyRequest
-from tests.orchestrator.services.support import exact
 from tests.support.fake_fleet import FakeDialer
 from tests.support.fakes import FakeVerifier, Fault
-from tests.support.faults import HUNG_VERDICT, PATIENT, Run, verifier
+from tests.support.faults import HUNG_VERDICT, PATIENT, Run, exact, verifier
 from tests.support.patience import patience
 
 
