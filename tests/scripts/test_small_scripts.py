@@ -1,4 +1,4 @@
-"""Scripts that take a round apart, that time forwards on a CPU, and that write prompts of tests."""
+"""Scripts that take a round apart, and that time forwards on a CPU."""
 
 import json
 import os
@@ -13,6 +13,7 @@ import pytest
 from specgate.cpu_library import InstructionSet, instruction_set
 from tests.support.services import PAIR
 
+pytestmark = pytest.mark.slow
 ROOT = Path(__file__).resolve().parents[2]
 
 
