@@ -15,7 +15,7 @@ from orchestrator.policy.gates import Gate
 from specgate.types import SamplingParams, Verification
 from tests.support.chisquare import p_value
 from tests.support.models import skip_file, write_llama
-from tests.support.orchestrating import PATIENT, connected, num_prepared, run_all
+from tests.support.orchestrating import connected, num_prepared, run_all
 from tests.support.services import Service, copying_and_skipping, running
 
 VOCAB_SIZE = 6
@@ -98,7 +98,7 @@ async def seeded(
 ) -> list[Generation]:
     """Run a request with each of these seeds."""
     drafter, verifier = services
-    async with connected([drafter], [verifier], PATIENT, tokenizer=None) as orchestrator:
+    async with connected([drafter], [verifier], tokenizer=None) as orchestrator:
         return await run_all(orchestrator, [replace(base, seed=seed) for seed in seeds], concurrency)
 
 

@@ -27,7 +27,7 @@ class HasEndpoint(Protocol):
 
 Cli = Callable[..., tuple[int, str, str]]
 """Runs a command line; returns exit code, standard output and standard error."""
-PATIENT = Timeouts(draft_floor_s=60.0, verdict_floor_s=60.0)
+PATIENT = Timeouts(open_s=PATIENCE_S, draft_floor_s=PATIENCE_S, verdict_floor_s=PATIENCE_S)
 """A busy machine is no lost drafter: every round is to have its proposal."""
 
 
@@ -35,7 +35,7 @@ PATIENT = Timeouts(draft_floor_s=60.0, verdict_floor_s=60.0)
 async def connected(
     drafters: Sequence[HasEndpoint],
     verifiers: Sequence[HasEndpoint],
-    timeouts: Timeouts | None = None,
+    timeouts: Timeouts = PATIENT,
     wrap_call: WrapCall | None = None,
     tokenizer: Path | None = PAIR / "target",
 ) -> AsyncIterator[Orchestrator]:
@@ -44,7 +44,7 @@ async def connected(
         StaticPool([service.endpoint for service in verifiers]),
         StaticPool([service.endpoint for service in drafters]) if drafters else None,
         TextTokenizer.load(str(tokenizer)) if tokenizer is not None else None,
-        timeouts=timeouts or Timeouts(),
+        timeouts=timeouts,
         wrap_call=wrap_call,
     ) as orchestrator:
         yield orchestrator

@@ -64,7 +64,7 @@ async def test_what_two_services_write_is_written_here() -> None:
     async with (
         serving("drafter", PAIR / "draft", run_ahead=0, **PLAIN) as drafter,
         serving("verifier", PAIR / "target", **PLAIN) as verifier,
-        connected([drafter], [verifier], PATIENT) as orchestrator,
+        connected([drafter], [verifier]) as orchestrator,
     ):
         expected = [outcome(await run(orchestrator, request)) for request in requests]
         assert all(num_drafted > 0 for _, _, num_drafted, *_ in expected)
