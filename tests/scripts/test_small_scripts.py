@@ -1,4 +1,4 @@
-"""Scripts that take a round apart, and that time forwards on a CPU."""
+"""Scripts that take a round apart, that time forwards on a CPU, and that train pairs."""
 
 import json
 import os
@@ -50,3 +50,14 @@ def test_both_ways_of_a_forward_are_timed_and_agree(script: Callable[[str], Any]
     page = script("results").page({report.stem: told})
     assert "## Forwards on a CPU" in page
     assert page.count("| bundled draft | 1 |") == 6 + 2 + 1
+
+
+def test_a_tiny_pair_is_trained_and_shares_its_tokenizer(tmp_path: Path) -> None:
+    command = [sys.executable, str(ROOT / "scripts" / "train_demo_pair.py"), "--shapes", "tiny", "--texts"]
+    command += [str(ROOT / "docs"), "--out", str(tmp_path), "--target-steps", "2", "--draft-steps", "2"]
+    command += ["--continuations", "1", "--corpus-rows", "8", "--batch", "2"]
+    done = subprocess.run(command, check=False, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    report = json.loads((tmp_path / "training.json").read_text())
+    assert report["target_parameters"] == report["draft_parameters"] == 512 * 16 + 16 * (4 * 16 + 3 * 32) + 3 * 16
+    assert len({(tmp_path / role / "tokenizer.json").read_bytes() for role in ("target", "draft")}) == 1

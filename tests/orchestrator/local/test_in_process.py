@@ -130,7 +130,8 @@ async def test_copies_are_taken(tmp_path: Path) -> None:
         requests = [like(gamma=4, gate=Gate.NONE), like(gate=Gate.AUTO)]
         texts = await run_all(pair.orchestrator, requests, concurrency=1)
         expect_texts("suffix", texts, [alone.token_ids] * 2)
-        assert all(one.stats.accepted_by[DraftMethod.SUFFIX] > 0 for one in texts)
+        # Under auto a copy must be told within a forward, which a busy machine does not promise.
+        assert texts[0].stats.accepted_by[DraftMethod.SUFFIX] > 0
         await pair.expect_nothing_left()
 
 
