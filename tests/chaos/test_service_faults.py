@@ -16,7 +16,6 @@ from tests.support.chaos_table import ChaosTable
 from tests.support.orchestrating import connected
 from tests.support.services import PAIR, Service, running
 
-pytestmark = pytest.mark.timeout(180)
 LOSSES = [
     pytest.param(signal.SIGKILL, marks=pytest.mark.kills),
     pytest.param(signal.SIGSTOP, marks=pytest.mark.chaos),

@@ -22,7 +22,7 @@ from tests.support.chaos_streams import FAULT_AT, NUM_TOKENS, SEEDED, watch, wat
 from tests.support.chaos_system import System, serving_system
 from tests.support.chaos_table import ChaosTable
 
-pytestmark = [pytest.mark.chaos, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.chaos
 
 CAPACITY = 18
 """Requests that run and wait in the one gateway."""

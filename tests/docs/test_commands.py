@@ -67,10 +67,6 @@ def test_python_in_pages_imports_what_exists(page: Path) -> None:
             assert [name.name for name in statement.names if not hasattr(module, name.name)] == []
 
 
-def test_some_pages_are_run() -> None:
-    assert ROOT / "README.md" in MARKED
-
-
 @pytest.mark.timeout(1200)
 @pytest.mark.parametrize("page", MARKED, ids=lambda page: str(page.relative_to(ROOT)))
 def test_marked_blocks_run(page: Path) -> None:

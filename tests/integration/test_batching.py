@@ -11,11 +11,9 @@ from orchestrator.decode.request import GenerationRequest
 from orchestrator.decode.text import TextTokenizer
 from orchestrator.generation.orchestrator import Generation, Orchestrator
 from orchestrator.policy.gates import Gate
-from orchestrator.services.links import GrpcDialer
-from orchestrator.services.streams import ChannelCache
 from specgate.types import ModelInfo
 from tests.support.mixed import SAMPLINGS, sharing_prompts
-from tests.support.orchestrating import PATIENT, connected, expect_texts, run, run_all
+from tests.support.orchestrating import connected, dialing, expect_texts, run, run_all
 from tests.support.services import HELD_OUT_PROMPTS, PAIR, Service, running
 
 PROMPT_LENGTHS = (600, 5, 420, 37, 250, 600, 12, 380, 90, 512, 5, 310, 150, 64, 450, 21)
@@ -80,13 +78,9 @@ async def together(
 
 
 async def model_infos(drafter: Service, verifier: Service) -> list[ModelInfo]:
-    channels = ChannelCache()
-    dialer = GrpcDialer(channels, open_timeout_s=10.0)
-    try:
+    async with dialing() as dialer:
         services = (("drafter", drafter), ("verifier", verifier))
         return [await dialer.model_info(Lease(service.endpoint), role) for role, service in services]
-    finally:
-        await channels.close()
 
 
 async def expect_all_free(drafter: Service, verifier: Service, boot_ids: list[str]) -> None:
@@ -123,13 +117,13 @@ async def test_sixteen_at_once_write_what_each_writes_alone(
     boot_ids = [info.boot_id for info in await model_infos(drafter, verifier)]
     for round_index in range(num_rounds):
         requests, results = mixed_requests(round_index), []
-        async with connected([drafter], [verifier], PATIENT) as orchestrator:
+        async with connected([drafter], [verifier]) as orchestrator:
             for interval_s in INTERVALS_S:
                 results.append(await together(orchestrator, requests, interval_s))
                 await expect_all_free(drafter, verifier, boot_ids)
         # Afterwards: the services know nothing of these prompts when all of them come at once.
         # Each finds the page of the one behind it, and no prefix of its own in it.
-        async with connected([drafter], [lone_verifier], PATIENT) as orchestrator:
+        async with connected([drafter], [lone_verifier]) as orchestrator:
             expected = (await run_all(orchestrator, requests[::-1], concurrency=1))[::-1]
         for interval_s, generations in zip(INTERVALS_S, results, strict=True):
             expect_same(f"round {round_index}, one every {interval_s} s", generations, expected)

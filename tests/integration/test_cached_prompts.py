@@ -8,12 +8,11 @@ from typing import Any
 import pytest
 
 from orchestrator.decode.ports import Lease
-from orchestrator.services.links import GrpcDialer
-from orchestrator.services.streams import ChannelCache
 from specgate.runtime.kv_pages import PagePool
 from specgate.types import Proposal, SamplingParams, SessionSpec, Verdict, Verification, VerifyRequest
 from tests.support.in_process import InProcess
 from tests.support.models import KnownModel, quiet, run_task, write_llama
+from tests.support.orchestrating import dialing
 from tests.support.sessions import open_session
 from verifier_svc.verifier import Verifying, VerifySession
 
@@ -49,15 +48,14 @@ async def verifier(tmp_path: Path) -> AsyncIterator[Counting]:
 
 async def told_of(service: Counting, spec: SessionSpec) -> int:
     """Return what the verdicts of a session tell; what was run for the prompt is the rest of it."""
-    channels = ChannelCache()
     service.num_rows = 0
-    session = await GrpcDialer(channels, 30.0).open_verifier(Lease(service.endpoint), spec)
-    length = len(spec.committed_token_ids)
-    first = [verdict async for verdict in session.verify(VerifyRequest(1, length, Proposal()))]
-    num_run = service.num_rows
-    again = [verdict async for verdict in session.verify(VerifyRequest(2, length + 1, Proposal()))]
-    await session.close()
-    await channels.close()
+    async with dialing() as dialer:
+        session = await dialer.open_verifier(Lease(service.endpoint), spec)
+        length = len(spec.committed_token_ids)
+        first = [verdict async for verdict in session.verify(VerifyRequest(1, length, Proposal()))]
+        num_run = service.num_rows
+        again = [verdict async for verdict in session.verify(VerifyRequest(2, length + 1, Proposal()))]
+        await session.close()
     (cached_tokens,) = {verdict.cached_tokens for verdict in (*first, *again)}
     assert cached_tokens == min(length - num_run, len(spec.prompt_token_ids))
     return cached_tokens

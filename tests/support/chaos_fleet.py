@@ -89,7 +89,7 @@ class Fleet:
         before = self.memory_mb()
         own, verifiers = drafter or self.drafter, [verifier] if verifier else self.verifiers[:num_verifiers]
         try:
-            async with connected([own], verifiers, timeouts) as orchestrator:
+            async with connected([own], verifiers, timeouts or Timeouts()) as orchestrator:
                 generation = orchestrator.generate(replace(REQUEST, **changes))
                 seen = await watch(aiter(generation), faults, pace_s)
         finally:

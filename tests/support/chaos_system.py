@@ -21,7 +21,7 @@ from specgate_lab.soak.replicas import ServedReplica, replicas_under
 from tests.support.chaos_fleet import NOTHING_LEFT, ask, left_at
 from tests.support.chaos_streams import SEEDED, Faults, Seen, watch
 from tests.support.chaos_table import ChaosRow
-from tests.support.ray_cluster import wait_until
+from tests.support.patience import wait_until
 from tests.support.services import HELD_OUT_PROMPTS
 
 MODEL = "chaos"

@@ -13,6 +13,7 @@ from specgate.v1 import types_pb2
 from specgate.v1.drafter_service_pb2_grpc import DrafterServiceStub
 from specgate.v1.verifier_service_pb2_grpc import VerifierServiceStub
 from tests.support.models import quiet
+from tests.support.patience import PATIENCE_S
 
 STUBS: dict[str, Any] = {"drafter": DrafterServiceStub, "verifier": VerifierServiceStub}
 
@@ -38,7 +39,7 @@ class InProcess:
         pool = self.runner.pool
         return int(pool.num_pages - pool.num_free)
 
-    async def settled(self, timeout_s: float = 30.0) -> None:
+    async def settled(self, timeout_s: float = PATIENCE_S) -> None:
         """Return once it has no session and no page in use. Raises TimeoutError where one stays."""
         async with asyncio.timeout(timeout_s), open_channel(self.endpoint) as channel:
             stub = STUBS[self.role](channel)

@@ -9,10 +9,12 @@ from typing import Protocol
 from orchestrator.decode.request import GenerationRequest
 from orchestrator.decode.text import TextTokenizer
 from orchestrator.generation.orchestrator import Generation, Orchestrator
-from orchestrator.services.links import WrapCall
+from orchestrator.services.links import GrpcDialer, WrapCall
 from orchestrator.services.pool import StaticPool
+from orchestrator.services.streams import ChannelCache
 from orchestrator.services.timeouts import Timeouts
 from tests.support.equal_texts import Text, expect_equal
+from tests.support.patience import PATIENCE_S
 from tests.support.services import PAIR
 
 
@@ -25,7 +27,7 @@ class HasEndpoint(Protocol):
 
 Cli = Callable[..., tuple[int, str, str]]
 """Runs a command line; returns exit code, standard output and standard error."""
-PATIENT = Timeouts(draft_floor_s=60.0, verdict_floor_s=60.0)
+PATIENT = Timeouts(open_s=PATIENCE_S, draft_floor_s=PATIENCE_S, verdict_floor_s=PATIENCE_S)
 """A busy machine is no lost drafter: every round is to have its proposal."""
 
 
@@ -33,7 +35,7 @@ PATIENT = Timeouts(draft_floor_s=60.0, verdict_floor_s=60.0)
 async def connected(
     drafters: Sequence[HasEndpoint],
     verifiers: Sequence[HasEndpoint],
-    timeouts: Timeouts | None = None,
+    timeouts: Timeouts = PATIENT,
     wrap_call: WrapCall | None = None,
     tokenizer: Path | None = PAIR / "target",
 ) -> AsyncIterator[Orchestrator]:
@@ -42,10 +44,20 @@ async def connected(
         StaticPool([service.endpoint for service in verifiers]),
         StaticPool([service.endpoint for service in drafters]) if drafters else None,
         TextTokenizer.load(str(tokenizer)) if tokenizer is not None else None,
-        timeouts=timeouts or Timeouts(),
+        timeouts=timeouts,
         wrap_call=wrap_call,
     ) as orchestrator:
         yield orchestrator
+
+
+@contextlib.asynccontextmanager
+async def dialing(open_timeout_s: float = PATIENCE_S, wrap_call: WrapCall | None = None) -> AsyncIterator[GrpcDialer]:
+    """Yield what opens sessions over channels of its own."""
+    channels = ChannelCache()
+    try:
+        yield GrpcDialer(channels, open_timeout_s, wrap_call)
+    finally:
+        await channels.close()
 
 
 async def run(orchestrator: Orchestrator, request: GenerationRequest) -> Generation:

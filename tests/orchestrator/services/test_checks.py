@@ -16,11 +16,10 @@ from specgate.types import (
     Verdict,
     Verification,
 )
-from tests.orchestrator.services.support import exact
 from tests.support.decoding import make_spec
 from tests.support.fake_fleet import FakeDialer
 from tests.support.fakes import FakeDrafter, FakeVerifier
-from tests.support.faults import Run, verifier
+from tests.support.faults import Run, exact, verifier
 
 
 def drawn(*token_ids: int, of: tuple[int, ...] = (1, 2), probs: tuple[float, ...] = (0.5, 3.0)) -> Proposal:

@@ -12,7 +12,6 @@ import torch
 
 from orchestrator.decode.ports import Lease
 from orchestrator.services.links import GrpcDialer
-from orchestrator.services.streams import ChannelCache
 from specgate import cpu_library
 from specgate.errors import EngineFailed, InvalidArgument, LeaseRefused, ServiceUnavailable
 from specgate.runtime.attention import kernels
@@ -30,6 +29,7 @@ from specgate.service.leases import LeaseBook
 from specgate.service.replica import Replica
 from specgate.types import Attention, ModelInfo, SamplingParams, SessionSpec, Verification
 from tests.support.models import load_float32, quiet, write_llama
+from tests.support.orchestrating import dialing
 
 SPEC = SessionSpec((1, 2, 3), SamplingParams(), 7, Verification.SHARED_NOISE, 16, vocab_size=64)
 
@@ -69,9 +69,8 @@ async def replica(tmp_path: Path) -> AsyncIterator[Replica]:
 
 @pytest.fixture
 async def dialer() -> AsyncIterator[GrpcDialer]:
-    channels = ChannelCache()
-    yield GrpcDialer(channels, open_timeout_s=10.0)
-    await channels.close()
+    async with dialing() as dialer:
+        yield dialer
 
 
 async def info(dialer: GrpcDialer, replica: Replica) -> ModelInfo:
