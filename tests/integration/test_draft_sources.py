@@ -13,7 +13,6 @@ from orchestrator.decode.request import GenerationRequest
 from orchestrator.decode.text import TextTokenizer
 from orchestrator.policy.gates import Gate
 from specgate.types import DraftMethod, SamplingParams, Verification
-from tests.support.models import skip_file
 from tests.support.orchestrating import connected, expect_texts, num_prepared, run_all
 from tests.support.services import HELD_OUT_PROMPTS, PAIR, Service, running
 
@@ -34,7 +33,7 @@ SIZES = [
 @pytest.fixture(scope="module")
 def drafters(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Service]]:
     file = tmp_path_factory.mktemp("skip") / "skip.json"
-    file.write_text(json.dumps(skip_file(str(PAIR / "target"), attention=[3], mlp=[2, 3])))
+    file.write_text(json.dumps({"num_layers": 12, "attention": [3], "mlp": [2, 3]}))
     flags: dict[str, tuple[Path | None, tuple[str, ...]]] = {
         "suffix": (None, ()),
         "layer-skip": (PAIR / "target", ("--skip", str(file), "--run-ahead", "16")),

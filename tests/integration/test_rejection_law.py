@@ -16,7 +16,7 @@ from orchestrator.generation.orchestrator import Generation
 from orchestrator.policy.gates import Gate
 from specgate.types import SamplingParams, Verification
 from tests.support.chisquare import p_value
-from tests.support.models import skip_file, write_llama
+from tests.support.models import write_llama
 from tests.support.orchestrating import PATIENT, connected, num_prepared, run_all
 from tests.support.services import Service, running
 
@@ -147,7 +147,7 @@ def sources(pair: tuple[Path, Path], tmp_path_factory: pytest.TempPathFactory) -
     """A drafter of every method that is not a model's alone."""
     _, target = pair
     file = tmp_path_factory.mktemp("skip") / "skip.json"
-    file.write_text(json.dumps(skip_file(str(target), attention=[1], mlp=[0])))
+    file.write_text(json.dumps({"num_layers": 2, "attention": [1], "mlp": [0]}))
     flags: dict[str, tuple[Path | None, tuple[str, ...]]] = {
         "suffix": (None, ()),
         "layer-skip": (target, ("--skip", str(file))),

@@ -13,7 +13,6 @@ from orchestrator.decode.request import GenerationRequest
 from orchestrator.policy.gates import Gate
 from specgate.types import DraftMethod, SamplingParams, Verification
 from tests.real.pair import MAX_TOKENS, TARGET, generated, prompts, tokenizer
-from tests.support.models import skip_file
 from tests.support.orchestrating import connected, expect_texts, run_all
 from tests.support.services import Service, running
 
@@ -34,7 +33,7 @@ GATES = ((4, Gate.NONE), (None, Gate.AUTO))
 def both(folders: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[dict[str, Service], Service]]:
     """A drafter of every method, and the verifier."""
     file = tmp_path_factory.mktemp("skip") / "skip.json"
-    file.write_text(json.dumps(skip_file(str(TARGET), attention=[10, 12, 14], mlp=[12, 16])))
+    file.write_text(json.dumps({"num_layers": 30, "attention": [10, 12, 14], "mlp": [12, 16]}))
     flags: dict[str, tuple[Path | None, tuple[str, ...]]] = {
         "suffix": (None, ()),
         "layer-skip": (TARGET, ("--skip", str(file), "--run-ahead", "8")),
