@@ -9,7 +9,7 @@ from specgate import cpu_library
 from specgate.cpu_library import InstructionSet
 from specgate.devices import pick_device
 from specgate.runtime.attention.kernels import kernels_for
-from specgate.runtime.cuda.decoder.one_launch import drivers_of_triton
+from specgate.runtime.cuda.decoder.drafting import launcher_on
 from specgate.runtime.cuda.graphs import CudaCapturer
 from specgate.runtime.engine.engine import Engine
 from specgate.runtime.engine.forward_costs import measure_forwards
@@ -94,7 +94,7 @@ def build_runner(role: str, loaded: LoadedModel, config: ServiceConfig, on_loadi
         max_sessions=config.max_sessions,
         max_guesses=config.drafting.run_ahead_rows,
         capturer=CudaCapturer(loaded.device) if on_cuda and config.cuda_graphs else None,
-        drivers=drivers_of_triton() if on_cuda and role == "drafter" else (),
+        launcher=launcher_on(loaded.device) if on_cuda and role == "drafter" else None,
         cpu_graphs=config.cpu_graphs,
         packs=packs_on(config, loaded.device),
         progress=on_loading,
