@@ -46,7 +46,6 @@ def load_model(
     on_loading: OnLoading,
     on_notice: OnNotice,
     leases: LeaseBook | None,
-    adapt: Callable[[ModelRunner], None],
     on_failure: Callable[[], None] | None,
 ) -> ServedModel:
     """Return a model in service. See ``load_served``."""
@@ -58,7 +57,6 @@ def load_model(
     keeps_stored = packs and config.dtype == Dtype.AUTO
     loaded = load(config.model, device, dtype, on_loading, config.drafting.skip_file, keeps_stored=keeps_stored)
     runner = build_runner(role, loaded, config, on_loading)
-    adapt(runner)
     if slow := why_slow(runner, config.attention, cuda_graphs=config.cuda_graphs):
         on_notice(slow)
     if device.type == "cpu" and config.attention is Attention.AUTO and not packs:

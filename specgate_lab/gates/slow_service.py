@@ -6,16 +6,24 @@
 import sys
 import time
 from collections.abc import Sequence
-from functools import partial
 from typing import Any
 
+from specgate.service import loading
 from specgate.service import main as process
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the service to its end; return its exit code."""
     role, slow_us, *flags = sys.argv[1:] if argv is None else argv
-    return process.main(role, flags, partial(slow_down, slow_us=int(slow_us)))
+    build = loading.build_runner
+
+    def build_slow(*arguments: Any) -> Any:
+        runner = build(*arguments)
+        slow_down(runner, int(slow_us))
+        return runner
+
+    loading.build_runner = build_slow
+    return process.main(role, flags)
 
 
 def slow_down(runner: Any, slow_us: int) -> None:
