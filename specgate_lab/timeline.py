@@ -8,6 +8,8 @@ from typing import NamedTuple, Protocol
 
 from orchestrator.decode.request import Delta, GenerationRequest, GenerationStats
 from specgate.errors import InvalidArgument, SpecgateError
+from specgate.types import RoundRecord
+from specgate_lab.measured_stats import MeasuredStats
 
 Clock = Callable[[], float]
 OnDelta = Callable[[Delta, float], None]
@@ -46,7 +48,7 @@ class RequestTimeline:
 
     due_s: float
     arrivals: tuple[Arrival, ...]
-    stats: GenerationStats = field(default_factory=GenerationStats)
+    stats: MeasuredStats = field(default_factory=MeasuredStats)
     error: SpecgateError | None = None
     token_ids: tuple[int, ...] = ()
 
@@ -107,9 +109,11 @@ async def time_request(
     running = start(request)
     arrivals: list[Arrival] = []
     token_ids: list[int] = []
+    records: list[RoundRecord] = []
     error: SpecgateError | None = None
     try:
         async for delta in running:
+            records += delta.records
             if delta.token_ids:
                 arrivals.append(Arrival(clock(), len(delta.token_ids)))
                 token_ids += delta.token_ids
@@ -121,4 +125,5 @@ async def time_request(
         error = failure
     finally:
         await running.aclose()
-    return RequestTimeline(due_s, tuple(arrivals), running.stats, error, tuple(token_ids))
+    stats = MeasuredStats.of(running.stats, records)
+    return RequestTimeline(due_s, tuple(arrivals), stats, error, tuple(token_ids))

@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from orchestrator.api.settings.settings import load_settings
-from orchestrator.decode.request import GenerationStats
 from orchestrator.local.pair_settings import GivenSettings
 from orchestrator.policy.gates import Gate
 from orchestrator.terminal.model_options import ModelOptions
@@ -15,6 +14,7 @@ from specgate.errors import InvalidArgument
 from specgate.types import DraftMethod, Verification
 from specgate_lab.bench.row_names import TARGET
 from specgate_lab.experiment import Sample
+from specgate_lab.measured_stats import MeasuredStats
 from specgate_lab.statistics import Interval
 from specgate_lab.timeline import RequestTimeline
 from specgate_lab.tune.advice import Advice, FinalRound, advise, finalists
@@ -32,7 +32,7 @@ SHARED = Verification.SHARED_NOISE
 
 def samples(rates: Mapping[Choice | str, float], *, drafted: bool = True) -> dict[str, list[Sample]]:
     """Return samples of variants with these tokens per second, each a little slower on every second prompt."""
-    timed = (RequestTimeline(0.0, (), GenerationStats(drafted=10 * drafted, accepted=5 * drafted)),)
+    timed = (RequestTimeline(0.0, (), MeasuredStats(drafted=10 * drafted, accepted=5 * drafted)),)
     return {
         str(name): [
             Sample(100, 100 / rate * (1 + 0.02 * (prompt % 2)), (1,), timed, case=prompt, repeat=repeat)
