@@ -22,7 +22,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         slow_down(runner, int(slow_us))
         return runner
 
-    loading.build_runner = build_slow
+    loading.build_runner = build_slow  # type: ignore[assignment]
     return process.main(role, flags)
 
 
