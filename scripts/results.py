@@ -133,7 +133,7 @@ def _section(name: str, result: Mapping[str, Any]) -> Iterator[str]:
     yield f"{_origin(result)}\n"
     for line in result.get("advice", []):
         yield f"> {line}\n"
-    yield from _measured(result.get("rows") or result.get("steps") or _tuned(result), result)
+    yield from _measured(result.get("rows") or result.get("steps") or result.get("finals", []), result)
     for prompts, own in result.get("prompt_sets", {}).items():
         yield f"Prompts of the set `{prompts}`:\n"
         yield from _measured(own["rows"], own)
@@ -180,14 +180,6 @@ def _measured(rows: list[dict[str, Any]], result: Mapping[str, Any]) -> Iterator
         yield f"- auto / best with {sessions} at a time: {mean(ratios):.3f} on average, {min(ratios):.3f} at the least."
     if same := result.get("agreement"):
         yield f"- All rows of the target wrote the same text for {same['equal']} of {same['total']} prompts.\n"
-
-
-def _tuned(result: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return what ``tune`` and ``tune layers`` measured."""
-    sets = [*result.get("finalists", []), *([result["at_random"]["run"]] if "at_random" in result else [])]
-    runs = [{**one[run], "name": f"{len(one['attention'])} attention, {len(one['mlp'])} MLP, {one[run]['name']}"}
-            for one in sets for run in ("run", "run_auto")]  # fmt: skip
-    return [*result.get("finals", []), *runs]
 
 
 def _table(rows: list[dict[str, Any]], *, all_columns: bool = False) -> Iterator[str]:

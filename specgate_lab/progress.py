@@ -59,5 +59,5 @@ def print_files(log: Console, files: Sequence[Path]) -> None:
     """Print which files were written, and what a picture needs where there is none."""
     line = f"written: {', '.join(map(str, files))}"
     if not any(file.suffix == ".png" for file in files):
-        line += "; for a picture: pip install 'specgate[tune]'"
+        line += "; for a picture: pip install 'specgate[bench]'"
     log.print(line, style="dim", markup=False, highlight=False, soft_wrap=True)

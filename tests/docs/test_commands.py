@@ -39,7 +39,6 @@ def test_commands_are_what_the_programs_take(page: Path) -> None:
         ("orchestrator generate x --gama 3", "No such option: --gama"),
         ("orchestrator generate x --gate sometimes", "sometimes"),
         ("orchestrator generate one two", "'two' is one argument too many"),
-        ("orchestrator tune layers --nothing 1", "No such option: --nothing"),
         ("verifier-svc --model PATH --prt 7001", "unrecognized arguments: --prt"),
         (".venv/bin/drafter-svc --device cuda:1 --method sometimes", "invalid choice"),
         ("make demos", "no target 'demos'"),

@@ -1,7 +1,6 @@
 """Whoever else is served: sixteen requests of all kinds at once get the texts that each of them gets alone."""
 
 import asyncio
-from collections import Counter
 from collections.abc import Iterator
 
 import pytest
@@ -13,7 +12,7 @@ from orchestrator.generation.orchestrator import Generation, Orchestrator
 from orchestrator.policy.gates import Gate
 from specgate.types import ModelInfo
 from tests.support.mixed import SAMPLINGS, sharing_prompts
-from tests.support.orchestrating import connected, dialing, expect_texts, run, run_all
+from tests.support.orchestrating import Widths, connected, dialing, expect_texts, run, run_all
 from tests.support.services import HELD_OUT_PROMPTS, PAIR, Service, running
 
 PROMPT_LENGTHS = (600, 5, 420, 37, 250, 600, 12, 380, 90, 512, 5, 310, 150, 64, 450, 21)
@@ -67,14 +66,15 @@ def mixed_requests(round_index: int) -> list[GenerationRequest]:
 
 async def together(
     orchestrator: Orchestrator, requests: list[GenerationRequest], interval_s: float
-) -> list[Generation]:
+) -> tuple[list[Generation], Widths]:
     """Run all requests, each of which comes a while after the one before it; results in order."""
+    widths = Widths()
     async with asyncio.TaskGroup() as group:
         tasks = []
         for request in requests:
-            tasks.append(group.create_task(run(orchestrator, request)))
+            tasks.append(group.create_task(run(orchestrator, request, [widths.on_record])))
             await asyncio.sleep(interval_s)
-    return [task.result() for task in tasks]
+    return [task.result() for task in tasks], widths
 
 
 async def model_infos(drafter: Service, verifier: Service) -> list[ModelInfo]:
@@ -99,9 +99,8 @@ def expect_same(name: str, generations: list[Generation], expected: list[Generat
         assert (one.text, one.finish_reason) == (other.text, other.finish_reason)
 
 
-def expect_batched(generations: list[Generation], sharing: int) -> None:
+def expect_batched(generations: list[Generation], widths: Widths, sharing: int) -> None:
     """Forwards were shared by so many, drafts were asked for and used: else the equality would mean little."""
-    widths = sum((g.stats.batch_widths for g in generations), Counter())
     print(f"sessions a forward: {dict(sorted(widths.items()))}")
     assert max(widths) >= sharing
     assert sum(g.stats.accepted for g in generations) > 100
@@ -125,7 +124,7 @@ async def test_sixteen_at_once_write_what_each_writes_alone(
         # Each finds the page of the one behind it, and no prefix of its own in it.
         async with connected([drafter], [lone_verifier]) as orchestrator:
             expected = (await run_all(orchestrator, requests[::-1], concurrency=1))[::-1]
-        for interval_s, generations in zip(INTERVALS_S, results, strict=True):
+        for interval_s, (generations, widths) in zip(INTERVALS_S, results, strict=True):
             expect_same(f"round {round_index}, one every {interval_s} s", generations, expected)
             # Of those that come one by one, a quick machine has ended some before others begin.
-            expect_batched(generations, sharing=2 if interval_s else 4)
+            expect_batched(generations, widths, sharing=2 if interval_s else 4)

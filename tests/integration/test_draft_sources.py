@@ -10,7 +10,6 @@ from orchestrator.decode.request import GenerationRequest
 from orchestrator.decode.text import TextTokenizer
 from orchestrator.policy.gates import Gate
 from specgate.types import DraftMethod, SamplingParams, Verification
-from tests.support.models import skip_file
 from tests.support.orchestrating import connected, expect_texts, num_prepared, run_all
 from tests.support.services import HELD_OUT_PROMPTS, PAIR, Service, copying_and_skipping
 
@@ -30,8 +29,8 @@ SIZES = [
 
 @pytest.fixture(scope="module")
 def drafters(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Service]]:
-    target, folder = PAIR / "target", tmp_path_factory.mktemp("skip")
-    with copying_and_skipping(folder, target, skip_file(str(target), [3], [2, 3]), ahead=16) as drafters:
+    folder, skip = tmp_path_factory.mktemp("skip"), {"num_layers": 12, "attention": [3], "mlp": [2, 3]}
+    with copying_and_skipping(folder, PAIR / "target", skip, ahead=16) as drafters:
         yield drafters
 
 

@@ -1,6 +1,5 @@
 """The text is the target's own: token for token, over real gRPC between real processes, in float32."""
 
-from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
@@ -13,7 +12,7 @@ from orchestrator.decode.request import GenerationRequest
 from orchestrator.decode.text import TextTokenizer
 from orchestrator.policy.gates import Gate
 from specgate.types import SamplingParams, Verification
-from tests.support.orchestrating import connected, expect_texts, num_prepared, run_all
+from tests.support.orchestrating import Widths, connected, expect_texts, num_prepared, run_all
 from tests.support.services import HELD_OUT_PROMPTS, PAIR, Service, running
 
 FULL = pytest.param(50, 128, id="full", marks=[pytest.mark.slow, pytest.mark.timeout(1800)])
@@ -120,9 +119,9 @@ async def test_a_text_is_the_same_to_the_bit_whoever_shares_its_forwards(
             assert orchestrator.target_info.batch_invariant
             expected = expected or [one.token_ids for one in await run_all(orchestrator, alone, concurrency=1)]
             for name, requests in plans.items():
-                generations = await run_all(orchestrator, requests, concurrency=8)
+                widths = Widths()
+                generations = await run_all(orchestrator, requests, concurrency=8, on_record=[widths.on_record])
                 expect_texts(name, generations, expected)
-                widths = sum((one.stats.batch_widths for one in generations), Counter())
                 assert max(widths) > 4
                 # (``auto`` may leave it to the target.)
                 assert name != "gamma 3" or num_prepared(generations) > 0

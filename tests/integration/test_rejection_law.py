@@ -14,7 +14,7 @@ from orchestrator.generation.orchestrator import Generation
 from orchestrator.policy.gates import Gate
 from specgate.types import SamplingParams, Verification
 from tests.support.chisquare import Text, joint_law, p_value
-from tests.support.models import skip_file, write_llama
+from tests.support.models import write_llama
 from tests.support.orchestrating import connected, num_prepared, run_all
 from tests.support.services import Service, copying_and_skipping, running
 
@@ -136,8 +136,8 @@ async def test_joint_law_of_four_tokens(
 @pytest.fixture(scope="module")
 def sources(pair: tuple[Path, Path], tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Service]]:
     """A drafter of every method that is not a model's alone."""
-    target, folder = pair[1], tmp_path_factory.mktemp("skip")
-    with copying_and_skipping(folder, target, skip_file(str(target), [1], [0]), *FLAGS) as drafters:
+    folder, skip = tmp_path_factory.mktemp("skip"), {"num_layers": 2, "attention": [1], "mlp": [0]}
+    with copying_and_skipping(folder, pair[1], skip, *FLAGS) as drafters:
         yield drafters
 
 

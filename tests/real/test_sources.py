@@ -10,7 +10,6 @@ from orchestrator.decode.request import GenerationRequest
 from orchestrator.policy.gates import Gate
 from specgate.types import DraftMethod, SamplingParams, Verification
 from tests.real.pair import MAX_TOKENS, TARGET, generated, prompts, tokenizer
-from tests.support.models import skip_file
 from tests.support.orchestrating import connected, expect_texts, run_all
 from tests.support.services import Service, copying_and_skipping, running
 
@@ -30,9 +29,9 @@ GATES = ((4, Gate.NONE), (None, Gate.AUTO))
 @pytest.fixture(scope="module")
 def both(folders: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[dict[str, Service], Service]]:
     """A drafter of every method, and the verifier."""
-    skip = skip_file(str(TARGET), attention=[10, 12, 14], mlp=[12, 16])
+    folder, skip = tmp_path_factory.mktemp("skip"), {"num_layers": 30, "attention": [10, 12, 14], "mlp": [12, 16]}
     with (
-        copying_and_skipping(tmp_path_factory.mktemp("skip"), TARGET, skip, ahead=8) as drafters,
+        copying_and_skipping(folder, TARGET, skip, ahead=8) as drafters,
         running("verifier", TARGET) as verifier,
     ):
         yield drafters, verifier

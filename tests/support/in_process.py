@@ -24,11 +24,12 @@ class InProcess:
     def __init__(self, role: str, folder: Path, **settings: Any) -> None:
         self.role = role
         values = {"device": "cpu", "threads": 1, "max_sessions": 48, "kv_tokens": 32_768, "drain_s": 1.0, **settings}
-        self.replica = Replica(role, config_of(role, model=str(folder), **values), adapt=self._adapt)
-        self.runner: Any = None
+        self.replica = Replica(role, config_of(role, model=str(folder), **values))
 
-    def _adapt(self, runner: Any) -> None:
-        self.runner = runner
+    @property
+    def runner(self) -> Any:
+        """What no client sees: faults are put into it, and pages counted."""
+        return self.replica._served.engine.runner  # type: ignore[attr-defined]
 
     @property
     def endpoint(self) -> str:

@@ -2,17 +2,20 @@
 
 import asyncio
 import contextlib
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
 from typing import Protocol
 
 from orchestrator.decode.request import GenerationRequest
+from orchestrator.decode.session import OnRecord
 from orchestrator.decode.text import TextTokenizer
 from orchestrator.generation.orchestrator import Generation, Orchestrator
 from orchestrator.services.links import GrpcDialer, WrapCall
 from orchestrator.services.pool import StaticPool
 from orchestrator.services.streams import ChannelCache
 from orchestrator.services.timeouts import Timeouts
+from specgate.types import RoundRecord
 from tests.support.equal_texts import Text, expect_equal
 from tests.support.patience import PATIENCE_S
 from tests.support.services import PAIR
@@ -60,23 +63,26 @@ async def dialing(open_timeout_s: float = PATIENCE_S, wrap_call: WrapCall | None
         await channels.close()
 
 
-async def run(orchestrator: Orchestrator, request: GenerationRequest) -> Generation:
+async def run(orchestrator: Orchestrator, request: GenerationRequest, on_record: Sequence[OnRecord] = ()) -> Generation:
     """Run one request to its end."""
-    generation = orchestrator.generate(request)
+    generation = orchestrator.generate(request, on_record=on_record)
     async for _ in generation:
         pass
     return generation
 
 
 async def run_all(
-    orchestrator: Orchestrator, requests: Sequence[GenerationRequest], concurrency: int = 4
+    orchestrator: Orchestrator,
+    requests: Sequence[GenerationRequest],
+    concurrency: int = 4,
+    on_record: Sequence[OnRecord] = (),
 ) -> list[Generation]:
     """Run all requests, a few at a time; results in order."""
     slots = asyncio.Semaphore(concurrency)
 
     async def one(request: GenerationRequest) -> Generation:
         async with slots:
-            return await run(orchestrator, request)
+            return await run(orchestrator, request, on_record)
 
     return list(await asyncio.gather(*map(one, requests)))
 
@@ -87,6 +93,13 @@ def expect_texts(
     """Every text must be as expected, but for so many that met a near tie."""
     texts, near_ties = [one.token_ids for one in generations], [one.stats.near_ties for one in generations]
     expect_equal(name, texts, expected, near_ties, most_excused=most_excused)
+
+
+class Widths(Counter[int]):
+    """Verdicts by the number of sessions that shared their forward; ``on_record`` subscribes to requests."""
+
+    def on_record(self, record: RoundRecord) -> None:
+        self[record.verdict.batch_sessions] += 1
 
 
 def num_prepared(generations: Sequence[Generation]) -> int:

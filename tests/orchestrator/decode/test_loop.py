@@ -66,7 +66,6 @@ async def test_statistics_and_sources_add_up() -> None:
     assert stats.drafted == stats.accepted + counts[TokenSource.RECOVERED]
     assert stats.rounds == counts[TokenSource.RECOVERED] + counts[TokenSource.BONUS]
     assert stats.target_forwards == len(deltas) == verifier.num_verdicts
-    assert stats.batch_widths == {1: stats.target_forwards}
     assert sum(times * num for (_, num), times in stats.outcomes.items()) == stats.accepted
     assert len(stats.draft_us) == len(stats.verify_us) == len(stats.round_us) == stats.rounds
     assert set(stats.draft_us) == {50}

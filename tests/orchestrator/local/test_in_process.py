@@ -110,7 +110,10 @@ async def tiny_pair(folder: Path, method: DraftMethod = DraftMethod.MODEL) -> As
         LocalService.of("drafter", draft, run_ahead=0, method=method, **settings),
     ]
     found = Here()
-    async with loaded(services, lambda *_: None, lambda _: None, found.runners.append) as found.dialer:
+    async with loaded(services, lambda *_: None, lambda _: None) as found.dialer:
+        # What no client sees: faults are put into runners, and pages counted. Copies have none.
+        engines = [found.dialer._served[role].engine for role in ("verifier", "drafter")]
+        found.runners = [engine.runner for engine in engines if hasattr(engine, "runner")]
         pools = InProcessPool(), InProcessPool()
         async with await Orchestrator.connect(*pools, timeouts=PATIENT, dialer=found.dialer) as found.orchestrator:
             yield found
