@@ -41,8 +41,7 @@ from specgate.runtime.loading import load
 from specgate.runtime.scheduler import Rows
 from specgate.runtime.stored_weights import weight_of
 from specgate.service.loading import CPU_PAGE_SIZE, CPU_PREFILL_CHUNK, LONE_CHUNKS
-from specgate_lab.provenance import provenance
-from specgate_lab.report import write_json
+from specgate_lab.report import ResultsFile
 
 ROWS = (1, 2, 4, 6, 8, 17)
 PROMPTS = (512, 1000)
@@ -97,7 +96,8 @@ def main() -> None:
     parser.add_argument("--turns", type=int, default=30, help="timed forwards a figure")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the tables, and what measured them")
     arguments = parser.parse_args()
-    origin, usable = provenance(), sorted(os.sched_getaffinity(0))
+    results = ResultsFile(arguments.json) if arguments.json else None
+    usable = sorted(os.sched_getaffinity(0))
     numbers = range(1, min(arguments.cores, len(usable)) + 1)
     cases = [(model, usable[:number]) for model in arguments.models for number in numbers]
     with ProcessPoolExecutor(1, get_context("spawn"), max_tasks_per_child=1) as fresh:
@@ -105,8 +105,8 @@ def main() -> None:
     tables = {title: [row for each in told for row in each[title]] for title in (FORWARDS, PREFILLS, WEIGHTS)}
     for title, rows in tables.items():
         output_console().print(_table(title, rows))
-    if arguments.json:
-        write_json(arguments.json, {"provenance": origin, "turns": arguments.turns, "tables": tables})
+    if results:
+        results.write({"turns": arguments.turns, "tables": tables})
 
 
 def measure(model: str, cores: Sequence[int], turns: int) -> dict[str, list[Shown]]:

@@ -13,7 +13,7 @@ import json
 import statistics
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -30,7 +30,7 @@ from specgate.devices import pick_device
 from specgate.runtime.attention.kernels import kernels_for
 from specgate.runtime.attention.reference import varlen_attention
 from specgate.runtime.attention.varlen import VarlenKernel
-from specgate.runtime.cuda.decoder.one_launch import Driver
+from specgate.runtime.cuda.decoder.drafting import StepLauncher
 from specgate.runtime.cuda.graphs import CudaCapturer, EagerCapturer
 from specgate.runtime.engine.model_runner import ModelRunner
 from specgate.runtime.engine.serving_path import build
@@ -142,8 +142,10 @@ def copy_bandwidth(device: torch.device, num_bytes: int) -> float:
     return 2 * num_bytes / seconds
 
 
-def serving_runner(loaded: LoadedModel, arguments: argparse.Namespace, drivers: Sequence[Driver] = ()) -> ModelRunner:
-    """Return the runner that serves; a drafter's where there are ``drivers``, see ``serving_path.build``."""
+def serving_runner(
+    loaded: LoadedModel, arguments: argparse.Namespace, launcher: StepLauncher | None = None
+) -> ModelRunner:
+    """Return the runner that serves; a drafter's where there is a ``launcher``, see ``serving_path.build``."""
     on_cuda = loaded.device.type == "cuda"
     kernels = kernels_for(arguments.attention, loaded)
     if arguments.tiny and not on_cuda:
@@ -157,7 +159,7 @@ def serving_runner(loaded: LoadedModel, arguments: argparse.Namespace, drivers: 
         page_size=PAGE_SIZE,
         max_sessions=2 if arguments.tiny else largest,
         capturer=CudaCapturer(loaded.device) if on_cuda else EagerCapturer(),
-        drivers=drivers,
+        launcher=launcher,
         # Where CUDA graphs are mimicked, no others take their place.
         cpu_graphs=not arguments.tiny,
         packs=arguments.attention == "auto" and not arguments.tiny,

@@ -185,7 +185,7 @@ async def _over_grpc(model: str, folder: Path, device: str, run_ahead: int) -> A
 @asynccontextmanager
 async def _in_process(model: str, device: str) -> AsyncIterator[Orchestrator]:
     services = _services(model, device, 0)
-    async with loaded(services, lambda *stage: None, print, round_stamps.adapt) as dialer:
+    async with loaded(services, lambda *stage: None, print) as dialer:
         pools = InProcessPool(), InProcessPool()
         async with await Orchestrator.connect(*pools, TextTokenizer.load(model), dialer=dialer) as orchestrator:
             yield orchestrator

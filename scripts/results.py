@@ -1,11 +1,19 @@
-"""Write docs/results/tables.md and the plots beside it from the JSON files there. A test compares them."""
+"""Write docs/results/tables.md, the plots beside it and the figures in all pages from the JSON files there.
 
+``--check`` writes nothing: it fails where pages and JSON differ, where a file was edited, or measured on a tree with
+changes, and tells how many commits of serving code followed each headline. ``--release`` fails where any did.
+"""
+
+import argparse
 import json
+import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from statistics import mean
 from typing import Any
 
+from figures import pages, render
+from results_checks import headlines, problems, serving_commits_since
 from results_plots import draw_plots
 
 FOLDER = Path(__file__).resolve().parent.parent / "docs" / "results"
@@ -72,7 +80,9 @@ COLUMNS = {
     "minutes": "minutes",
     "answers": "whole answers",
     "clients_left": "clients left",
+    "distinct": "distinct requests",
     "tokens": "tokens",
+    "compared_tokens": "of them compared",
     "num_differing": "texts differing",
     "near_tie_texts": "met a near tie",
     "num_failed": "refused or failed",
@@ -123,7 +133,7 @@ def _section(name: str, result: Mapping[str, Any]) -> Iterator[str]:
     yield f"{_origin(result)}\n"
     for line in result.get("advice", []):
         yield f"> {line}\n"
-    yield from _measured(result.get("rows") or result.get("steps") or _tuned(result), result)
+    yield from _measured(result.get("rows") or result.get("steps") or result.get("finals", []), result)
     for prompts, own in result.get("prompt_sets", {}).items():
         yield f"Prompts of the set `{prompts}`:\n"
         yield from _measured(own["rows"], own)
@@ -172,14 +182,6 @@ def _measured(rows: list[dict[str, Any]], result: Mapping[str, Any]) -> Iterator
         yield f"- All rows of the target wrote the same text for {same['equal']} of {same['total']} prompts.\n"
 
 
-def _tuned(result: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return what ``tune`` and ``tune layers`` measured."""
-    sets = [*result.get("finalists", []), *([result["at_random"]["run"]] if "at_random" in result else [])]
-    runs = [{**one[run], "name": f"{len(one['attention'])} attention, {len(one['mlp'])} MLP, {one[run]['name']}"}
-            for one in sets for run in ("run", "run_auto")]  # fmt: skip
-    return [*result.get("finals", []), *runs]
-
-
 def _table(rows: list[dict[str, Any]], *, all_columns: bool = False) -> Iterator[str]:
     """Yield a table, or nothing of no rows. ``all_columns`` shows what ``COLUMNS`` does not know, too."""
     if not rows:
@@ -214,7 +216,35 @@ def _parts(value: Mapping[str, float | None]) -> str:
     return " / ".join(f"{one:.1f}" if "p50" in value else f"{one:.0f}" for one in known)
 
 
+def write_all(results: Mapping[str, Mapping[str, Any]]) -> None:
+    """Write the tables, the plots and the figures in pages."""
+    (FOLDER / "tables.md").write_text(page(results), "utf-8")
+    draw_plots(results, FOLDER)
+    for path in pages():
+        path.write_text(render(path.read_text("utf-8"), results), "utf-8")
+
+
+def check_all(results: Mapping[str, Mapping[str, Any]], *, release: bool) -> int:
+    """Print what is wrong and how old the headlines are. Returns the exit status."""
+    wrong = list(problems(results))
+    if page(results) != (FOLDER / "tables.md").read_text("utf-8"):
+        wrong.append("docs/results/tables.md is not that of the JSON: run scripts/results")
+    for name in headlines(results):
+        commit = results[name]["provenance"]["commit"]
+        if num_later := serving_commits_since(commit):
+            print(f"old: {name} is of {commit}; {num_later} commits of serving code followed")
+            if release:
+                wrong.append(f"docs/results/{name}.json is a headline and old: measure it again")
+    print(*wrong, sep="\n", file=sys.stderr)
+    return 1 if wrong else 0
+
+
 if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--check", action="store_true", help="write nothing; fail where something is wrong")
+    parser.add_argument("--release", action="store_true", help="the same, and fail where a headline of a CPU is old")
+    options = parser.parse_args()
     found = read_results(FOLDER)
-    (FOLDER / "tables.md").write_text(page(found), "utf-8")
-    draw_plots(found, FOLDER)
+    if options.check or options.release:
+        sys.exit(check_all(found, release=options.release))
+    write_all(found)

@@ -65,21 +65,28 @@ def install() -> None:
     _replace("verifier_svc.verifier", "VerifySession.verify", _verifying)
     for name in ("forward", "draft"):
         _replace("specgate.runtime.cpu.native_calls", name, partial(_timed, "forward"))
+    _replace("specgate.service.loading", "build_runner", _stamping)
     torch.Tensor.tolist = _timed("read", torch.Tensor.tolist)  # type: ignore[method-assign]
     for role, names in _WIRE.items():
         _wrap_wire(role, names)
 
 
-def adapt(runner: Any) -> None:
-    """Wrap one model's runner; see ``Replica``."""
-    for name in ("inputs", "pack"):
-        if hasattr(runner.kernel, name):
-            setattr(runner.kernel, name, _timed("pack", getattr(runner.kernel, name)))
-    if runner.kernel.name != "decoder" and runner.device.type == "cpu":
-        runner.call = _timed("forward", runner.call)
-    runner.draft = _timed("launch", runner.draft)
-    forward = _timed("launch", runner.forward)
-    runner.forward = _between_events(forward) if runner.device.type == "cuda" else forward
+def _stamping(build: Callable[..., Any]) -> Callable[..., Any]:
+    """Wrap what a model's runner does, too."""
+
+    def call(*args: Any) -> Any:
+        runner = build(*args)
+        for name in ("inputs", "pack"):
+            if hasattr(runner.kernel, name):
+                setattr(runner.kernel, name, _timed("pack", getattr(runner.kernel, name)))
+        if runner.kernel.name != "decoder" and runner.device.type == "cpu":
+            runner.call = _timed("forward", runner.call)
+        runner.draft = _timed("launch", runner.draft)
+        forward = _timed("launch", runner.forward)
+        runner.forward = _between_events(forward) if runner.device.type == "cuda" else forward
+        return runner
+
+    return call
 
 
 def taken() -> list[Stamp]:
@@ -179,7 +186,7 @@ def main() -> int:
     role = sys.argv.pop(1)
     install()
     process._exit_with_stdin = leave_stamps
-    code = process.main(role, adapt=adapt)
+    code = process.main(role)
     if not code:
         threading.Event().wait()
     return code

@@ -1,6 +1,5 @@
-"""A fingerprint of a model's weights, so that what was made for a model is not taken for another one's."""
+"""What the files of a model's weights say, without loading them."""
 
-import hashlib
 import json
 from pathlib import Path
 from typing import Any
@@ -8,30 +7,6 @@ from typing import Any
 from specgate.errors import ModelLoadError
 
 _MAX_HEADER_BYTES = 100 << 20
-_BLOCK_BYTES, _BLOCKS = 4096, 32
-"""Of each file of weights that go into a fingerprint: two trainings of one shape differ in every one of them."""
-
-
-def fingerprint(name: str) -> str:
-    """Return a digest of a model's weights: of the headers of its files and of samples of what is in them.
-
-    Args:
-        name: a folder or a hub id.
-
-    Raises:
-        ModelLoadError: there are no safetensors.
-    """
-    digest = hashlib.sha256()
-    for path in _weight_files(name):
-        size = path.stat().st_size
-        digest.update(f"{path.name} {size}\n".encode())
-        with path.open("rb") as file:
-            header = int.from_bytes(file.read(8), "little")
-            digest.update(file.read(min(header, size)))
-            for block in range(_BLOCKS):
-                file.seek(8 + header + max(size - 8 - header - _BLOCK_BYTES, 0) * block // (_BLOCKS - 1))
-                digest.update(file.read(_BLOCK_BYTES))
-    return digest.hexdigest()
 
 
 def are_bfloat16(name: str) -> bool:
@@ -40,7 +15,7 @@ def are_bfloat16(name: str) -> bool:
     Raises:
         ModelLoadError: there are no safetensors.
     """
-    return {tensor["dtype"] for path in _weight_files(name) for tensor in tensors_of(path)} == {"BF16"}
+    return {tensor["dtype"] for path in weight_files(name) for tensor in tensors_of(path)} == {"BF16"}
 
 
 def tensors_of(path: Path) -> list[dict[str, Any]]:
@@ -57,8 +32,12 @@ def tensors_of(path: Path) -> list[dict[str, Any]]:
     return [tensor for name, tensor in header.items() if name != "__metadata__"]
 
 
-def _weight_files(name: str) -> list[Path]:
-    """Return the files that the weights are loaded from, fetched where ``name`` is a hub id."""
+def weight_files(name: str) -> list[Path]:
+    """Return the files that the weights are loaded from, fetched where ``name`` is a hub id.
+
+    Raises:
+        ModelLoadError: there are no safetensors.
+    """
     index = _file(name, "model.safetensors.index.json")
     parts = (
         set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()) if index else {"model.safetensors"}

@@ -10,12 +10,14 @@ from orchestrator.decode.request import Delta, GenerationRequest, GenerationStat
 from orchestrator.terminal.served import delta_of, params_of, stats_of
 from specgate.client import Client
 from specgate.errors import InternalError, ServiceUnavailable, SpecgateError
-from specgate.types import FinishReason, TokenSource
+from specgate.types import FinishReason, GrammarKind, TokenSource
 
 _NEXT_PIECE_S = 60.0
 """A model that reads a long prompt says nothing meanwhile."""
 _DATA = b"data: "
 _DONE = b"[DONE]"
+_GRAMMARS = {GrammarKind.REGEX: "regex", GrammarKind.LARK: "grammar"}
+"""Kinds of grammars that measurements ask for, as ``structured_outputs`` names them."""
 _NOTHING = Delta((), ())
 
 
@@ -73,6 +75,7 @@ def _body(model: str, request: GenerationRequest, text: str) -> dict[str, Any]:
         "verification": request.verification,
         "return_sources": True,
         "return_token_ids": True,
+        "structured_outputs": {_GRAMMARS[request.grammar.kind]: request.grammar.text} if request.grammar else None,
     }
 
 

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
-from orchestrator.decode.request import GenerationStats
+from specgate_lab.measured_stats import MeasuredStats
 from specgate_lab.timeline import RequestTimeline
 
 C = TypeVar("C")
@@ -30,7 +30,7 @@ class Sample:
     repeat: int = 0
 
     @property
-    def stats(self) -> list[GenerationStats]:
+    def stats(self) -> list[MeasuredStats]:
         """The statistics of the requests that ended."""
         return [one.stats for one in self.requests if one.error is None]
 

@@ -41,7 +41,7 @@ class StageBars:
         if stage not in self._stages:
             self._stages[stage] = self._progress.add_task(stage, total=total, completed=done, word=word)
         self._progress.update(self._stages[stage], completed=done, word=word)
-        is_due = done % max(1, total // LINES) == 0 and self._printed.get(stage) != done
+        is_due = done % max(1, -(-total // LINES)) == 0 and self._printed.get(stage) != done
         if is_due and not self._console.is_terminal:
             self._printed[stage] = done
             line = f"{stage} {done}/{total} {word}".rstrip()
@@ -59,5 +59,5 @@ def print_files(log: Console, files: Sequence[Path]) -> None:
     """Print which files were written, and what a picture needs where there is none."""
     line = f"written: {', '.join(map(str, files))}"
     if not any(file.suffix == ".png" for file in files):
-        line += "; for a picture: pip install 'specgate[tune]'"
+        line += "; for a picture: pip install 'specgate[bench]'"
     log.print(line, style="dim", markup=False, highlight=False, soft_wrap=True)

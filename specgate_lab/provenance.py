@@ -1,12 +1,14 @@
 """Where a measurement comes from: machine, versions, commit, command and date, as every results file has them."""
 
+import hashlib
+import json
 import os
 import platform
 import shlex
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
@@ -41,6 +43,20 @@ def provenance(argv: Sequence[str] | None = None) -> dict[str, Any]:
             "gpus": _gpus(),
         },
     }
+
+
+def sealed(results: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what a file of results holds: the results, and a seal that fits no other ones.
+
+    It guards against a figure that somebody mends by hand, not against forgery.
+    """
+    return {**results, "seal": seal_of(results)}
+
+
+def seal_of(results: Mapping[str, Any]) -> str:
+    """Return the SHA-256 of results, without the seal that they may have."""
+    content = json.dumps({key: value for key, value in results.items() if key != "seal"}, sort_keys=True)
+    return hashlib.sha256(content.encode()).hexdigest()
 
 
 def _command(argv: Sequence[str]) -> str:

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, Self
 from rich.console import Console
 
 from specgate.errors import InvalidArgument
-from specgate_lab.provenance import provenance
+from specgate_lab.provenance import provenance, sealed
 
 DPI = 110
 
@@ -44,7 +44,7 @@ class ResultsFile:
 
     def write(self, results: Mapping[str, Any]) -> None:
         """Write the results. Raises InvalidArgument, with the flag's name, where that cannot be."""
-        write_json(self.path, {"provenance": self.provenance, **results}, self.flag)
+        write_json(self.path, sealed({"provenance": self.provenance, **results}), self.flag)
 
 
 def results_path(command: str) -> Path | None:

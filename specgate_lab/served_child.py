@@ -40,7 +40,7 @@ async def served(
     ``on_notice`` gets the warning of a replica that serves its model more slowly than it could.
 
     Raises:
-        ServiceUnavailable: it ended before it was ready, or told no progress for ``SILENT_S``; tells its last words.
+        ServiceUnavailable: it ended before it was ready, or reported no progress for ``SILENT_S``; with its last words.
     """
     start_s = time.monotonic()
     with NamedTemporaryFile("w", prefix="specgate-", suffix=".yaml", encoding="utf-8") as file:
@@ -69,7 +69,7 @@ def settings_for(models: PairModels = PairModels(), values: Mapping[str, object]
 
 
 async def _ready(child: Child, on_notice: Callable[[str], None]) -> dict[str, Any]:
-    """Return the event that tells the endpoints."""
+    """Return the event that has the endpoints."""
     try:
         while event := await asyncio.wait_for(child.next_event(), SILENT_S):
             if event.get("event") == "notice":
@@ -77,6 +77,6 @@ async def _ready(child: Child, on_notice: Callable[[str], None]) -> dict[str, An
             if event.get("event") == "ready":
                 return event
     except TimeoutError:
-        raise ServiceUnavailable(f"orchestrator serve told no progress for {SILENT_S:g} s") from None
+        raise ServiceUnavailable(f"orchestrator serve reported no progress for {SILENT_S:g} s") from None
     code = await child.wait()
     raise ServiceUnavailable(f"orchestrator serve ended with exit code {code}: {child.last_words}")

@@ -8,7 +8,8 @@ from typing import NamedTuple, Protocol
 
 from orchestrator.decode.request import Delta, GenerationRequest, GenerationStats
 from specgate.errors import InvalidArgument, SpecgateError
-from specgate.types import TokenLogprobs
+from specgate.types import RoundRecord, TokenLogprobs
+from specgate_lab.measured_stats import MeasuredStats
 
 Clock = Callable[[], float]
 OnDelta = Callable[[Delta, float], None]
@@ -49,7 +50,7 @@ class RequestTimeline:
 
     due_s: float = 0.0
     arrivals: tuple[Arrival, ...] = ()
-    stats: GenerationStats = field(default_factory=GenerationStats)
+    stats: MeasuredStats = field(default_factory=MeasuredStats)
     error: SpecgateError | None = None
     token_ids: tuple[int, ...] = ()
     logprobs: tuple[TokenLogprobs, ...] = ()
@@ -115,9 +116,11 @@ async def time_request(
     logprobs: list[TokenLogprobs] = []
     near_ties: set[int] = set()
     num_tied = 0
+    records: list[RoundRecord] = []
     error: SpecgateError | None = None
     try:
         async for delta in running:
+            records += delta.records
             if delta.token_ids:
                 arrivals.append(Arrival(clock(), len(delta.token_ids)))
                 if running.stats.near_ties > num_tied:
@@ -133,6 +136,7 @@ async def time_request(
         error = failure
     finally:
         await running.aclose()
+    stats = MeasuredStats.of(running.stats, records)
     return RequestTimeline(
-        due_s, tuple(arrivals), running.stats, error, tuple(token_ids), tuple(logprobs), frozenset(near_ties)
+        due_s, tuple(arrivals), stats, error, tuple(token_ids), tuple(logprobs), frozenset(near_ties)
     )

@@ -2,8 +2,8 @@
 
 import math
 import time
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, NamedTuple
@@ -74,14 +74,8 @@ Observe = Callable[[], AbstractAsyncContextManager[RequestObservers]]
 """Observes one request in its block."""
 
 
-@asynccontextmanager
-async def unobserved() -> AsyncIterator[RequestObservers]:
-    """Observe nothing."""
-    yield RequestObservers()
-
-
 def pair_variant(
-    orchestrator: Orchestrator, choice: GateChoice, traffic: Traffic | None = None, observe: Observe = unobserved
+    orchestrator: Orchestrator, choice: GateChoice, traffic: Traffic | None = None, observe: Observe | None = None
 ) -> Decode:
     """Return the way through our services under one gate.
 
@@ -90,7 +84,7 @@ def pair_variant(
 
     async def decode(request: GenerationRequest) -> Sample:
         num_before = traffic.num_bytes if traffic else 0
-        async with observe() as by:
+        async with observe() if observe else nullcontext(RequestObservers()) as by:
             start = partial(orchestrator.generate, on_record=by.on_record, on_loss=by.on_loss)
             timed = await time_request(
                 start, choice.of(request), time.perf_counter(), on_delta=lambda delta, _: by.on_delta(delta)

@@ -1,11 +1,14 @@
 """The prompts and requests that measurements are made of."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 from orchestrator.decode.request import GenerationRequest
+from orchestrator.decode.text import TextTokenizer
 from orchestrator.policy.gates import Gate
 from orchestrator.terminal.model_options import ModelOptions
+from orchestrator.terminal.prompts import Prompt, with_token_ids
 from orchestrator.terminal.request_options import (
     DEFAULT_MAX_TOKENS,
     DraftingOptions,
@@ -77,6 +80,11 @@ def load_request(
 def full_length(request: GenerationRequest) -> GenerationRequest:
     """Return the request with nothing that ends it early, and a seed that all rows share."""
     return replace(request, ignore_eos=True, stop=(), stop_token_ids=frozenset(), seed=request.seed or 0)
+
+
+def full_requests(prompts: Sequence[Prompt], tokenizer: TextTokenizer | None) -> list[GenerationRequest]:
+    """Return the prompts as requests of token ids, each of full length."""
+    return [full_length(with_token_ids(prompt, tokenizer)) for prompt in prompts]
 
 
 def request_object(request: GenerationRequest) -> dict[str, Any]:

@@ -38,7 +38,7 @@ FORBIDDEN = {
 def run_python(code: str, *flags: str) -> str:
     """Run code in a fresh interpreter and return what it printed."""
     command = [sys.executable, *flags, "-c", code]
-    result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
+    result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert result.returncode == 0, result.stderr
     return result.stdout
 
@@ -118,7 +118,7 @@ def test_grpc_is_told_how_to_poll_before_it_comes_and_knows_what_it_is_told(modu
     code += "assert 'GRPC_EXPERIMENTS' not in os.environ"
     environment = {name: value for name, value in os.environ.items() if name != "GRPC_EXPERIMENTS"}
     command = [sys.executable, "-c", code]
-    result = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=60, check=True)
+    result = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=True)
     assert result.stdout.split() == ["-event_engine_client,-event_engine_listener"]
     assert "experiment" not in result.stderr
 
@@ -135,13 +135,9 @@ def test_who_lends_a_private_name_has_an_upper_bound() -> None:
     assert {name: found for name, found in bounds.items() if not any("<" in one for one in found)} == {}
 
 
-def test_there_is_generated_code() -> None:
+def test_generated_code_imports_without_a_warning() -> None:
     assert GENERATED
-
-
-@pytest.mark.parametrize("module", GENERATED)
-def test_generated_code_imports_without_a_warning(module: str) -> None:
-    run_python(f"import specgate.v1.{module}", "-W", "error")
+    run_python("\n".join(f"import specgate.v1.{module}" for module in GENERATED), "-W", "error")
 
 
 def test_the_wheel_lists_every_package() -> None:

@@ -60,7 +60,7 @@ def build(tree: Path, tmp_path_factory: pytest.TempPathFactory) -> Build:
         if not compiler:
             env |= {"PATH": str(nowhere), "CC": "cc"}
         done = subprocess.run(
-            [sys.executable, "-c", code], cwd=tree, env=env, check=False, timeout=60, capture_output=True, text=True
+            [sys.executable, "-c", code], cwd=tree, env=env, check=False, capture_output=True, text=True
         )
         assert done.returncode == 0, done.stderr
         (built,) = folder.iterdir()
@@ -92,7 +92,7 @@ def test_a_wheel_is_for_every_python_and_for_what_has_its_glibc(wheel: Path, tmp
     if sys.platform != "linux" or platform.libc_ver()[0] != "glibc":
         pytest.skip("manylinux is for Linux with glibc")
     library = ZipFile(wheel).extract(LIBRARY, tmp_path)
-    told = subprocess.run(["readelf", "--wide", "--version-info", library], check=True, capture_output=True, timeout=30)
+    told = subprocess.run(["readelf", "--wide", "--version-info", library], check=True, capture_output=True)
     needed = max(int(minor) for minor in re.findall(rb"Name: GLIBC_2\.(\d+)", told.stdout))
     assert needed >= 27
     assert where == f"manylinux_2_{needed}_{platform.machine()}"
@@ -104,7 +104,7 @@ def test_the_library_needs_the_c_library_alone(wheel: Path, tmp_path: Path) -> N
     assert ctypes.CDLL(str(library)).specgate_cpu_best() in range(4)
     if sys.platform != "linux":
         pytest.skip("readelf is for Linux")
-    told = subprocess.run(["readelf", "--wide", "--dynamic", library], check=True, capture_output=True, timeout=30)
+    told = subprocess.run(["readelf", "--wide", "--dynamic", library], check=True, capture_output=True)
     needed = set(re.findall(r"NEEDED.*\[(\w+)", told.stdout.decode()))
     assert needed <= {"libc", "libm", "ld"}
     data = library.read_bytes()
@@ -119,8 +119,8 @@ def test_a_wheel_without_a_compiler_lacks_the_library_alone(wheel: Path, plain_w
     assert files_of(plain_wheel) <= files_of(wheel)
 
 
-def test_a_wheel_holds_what_is_imported_and_no_more(build: Build) -> None:
-    files = files_of(build("wheel", compiler=False))
+def test_a_wheel_holds_what_is_imported_and_no_more(plain_wheel: Path) -> None:
+    files = files_of(plain_wheel)
     assert {name.partition("/")[0] for name in files} == {*TOP_PACKAGES, "specgate-0.1.0.dist-info"}
     assert {Path(name).suffix for name in files} & {".c", ".h", ".so"} == set()
     expected = {str(path.relative_to(ROOT)) for top in TOP_PACKAGES for path in (ROOT / top).rglob("*.py")}

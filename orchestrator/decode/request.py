@@ -108,11 +108,7 @@ class GenerationStats:
     - ``drafted``: draft tokens up to and including the first rejection of each proposal; later ones are not judged.
     - ``accepted_by``: accepted tokens by draft source.
     - ``outcomes``: rounds by (tokens proposed, tokens accepted).
-    - ``batch_widths``: verdicts by the number of sessions that shared their forward pass.
     - ``prepared``: whether the proposal was ready before it was requested.
-    - ``draft_lengths``: tokens proposed.
-    - ``solo_us``: verifier time of each verdict without a proposal.
-    - ``forwards_us``: rows and time of the target's forward pass for each verdict.
     - ``followed``: rounds that the target began by itself, from an announcement.
     - ``cached_tokens``: of the prompt, those that its first verifier did not compute.
     """
@@ -132,29 +128,20 @@ class GenerationStats:
     cached_tokens: int = 0
     accepted_by: Counter[DraftMethod] = field(default_factory=Counter)
     outcomes: Counter[tuple[int, int]] = field(default_factory=Counter)
-    batch_widths: Counter[int] = field(default_factory=Counter)
     prepared: list[bool] = field(default_factory=list)
     draft_us: list[int] = field(default_factory=list)
     verify_us: list[int] = field(default_factory=list)
     round_us: list[int] = field(default_factory=list)
-    draft_lengths: list[int] = field(default_factory=list)
-    solo_us: list[int] = field(default_factory=list)
-    forwards_us: list[tuple[int, int]] = field(default_factory=list)
 
     def add(self, record: RoundRecord) -> None:
         """Add a committed verdict."""
-        verdict, proposal = record.verdict, record.proposal
+        verdict = record.verdict
         self.completion_tokens += record.num_tokens
         self.target_forwards += 1
         self.near_ties += verdict.near_ties
         self.followed += verdict.follow_up > 0
-        if verdict.batch_sessions:
-            self.batch_widths[verdict.batch_sessions] += 1
-        if verdict.num_emitted:
-            self.forwards_us.append((len(proposal) + 1, verdict.forward_us or verdict.verify_us))
         if record.undrafted:
             self.solo_tokens += record.num_tokens
-            self.solo_us.append(verdict.verify_us)
         else:
             self._add_round(record)
 
@@ -166,7 +153,6 @@ class GenerationStats:
         self.drafted += record.num_judged
         self.outcomes[len(proposal), record.num_accepted] += 1
         self.prepared.append(proposal.from_run_ahead)
-        self.draft_lengths.append(len(proposal))
         self.draft_us.append(proposal.draft_us)
         self.verify_us.append(record.verdict.verify_us)
         self.round_us.append(record.timing.round_us)

@@ -92,14 +92,10 @@ async def loaded(
     services: Sequence[LocalService],
     on_loading: OnLoading,
     on_notice: OnNotice,
-    adapt: Callable[[Any], None] = lambda runner: None,
 ) -> AsyncIterator[InProcessDialer]:
     """Load the models of these services, yield what opens sessions on them, and end their engines.
 
     They load one after the other, because the second one gets only the memory that the first one leaves.
-
-    Args:
-        adapt: see ``Replica``.
 
     Raises:
         InvalidArgument, ModelLoadError, UnsupportedArchitecture: a model cannot be served like this, or not at all.
@@ -110,7 +106,7 @@ async def loaded(
             config = config_of(service.role, **service.settings.model_dump())
             tell = partial(on_loading, service.role)
             # When an engine dies its requests fail, and this process goes on.
-            load = partial(load_served, service.role, config, adapt=adapt, exits_on_failure=False)
+            load = partial(load_served, service.role, config, exits_on_failure=False)
             served[service.role] = await asyncio.to_thread(load, tell, _naming(service.role, on_notice))
         yield InProcessDialer(served)
     finally:

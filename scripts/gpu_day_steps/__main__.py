@@ -39,20 +39,22 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--only", action="append", default=[], metavar="STEP", help="repeatable; see --list")
     parser.add_argument("--dry", action="store_true", help="walk every step on the CPU with tiny models")
     parser.add_argument("--limit-s", type=float, default=LIMIT_S, help=f"seconds for all of it ({LIMIT_S:.0f})")
-    parser.add_argument("--note", default="", help="kept with the results: the commit, where the machine has no git")
+    parser.add_argument("--note", default="", help="kept with the results")
+    parser.add_argument("--commit", help="the commit of this tree, for a copy without history")
     parser.add_argument("--list", action="store_true", help="list the steps with their limits")
     return parser.parse_args()
 
 
 def _run(steps: Sequence[Step], arguments: argparse.Namespace, scratch: Path) -> int:
     start_s = time.monotonic()
+    origin = provenance(["gpu_day", *sys.argv[1:]])
     plan = Plan(
         steps=steps,
         where=Where(arguments.dry, scratch, ROOT),
         out=(arguments.out or _usual_out(arguments.dry)).resolve(),
         limit_s=arguments.limit_s,
         about={
-            "provenance": provenance(["gpu_day", *sys.argv[1:]]),
+            "provenance": {**origin, "commit": arguments.commit or origin["commit"]},
             "note": arguments.note,
             "limit_s": arguments.limit_s,
         },

@@ -16,7 +16,7 @@ def all_steps() -> list[Step]:
         _step("smoke", "versions, card, bandwidth, which attention serves, graphs", "smoke:machine", 90, 50),
         _step("loads", "services start, cold and warm: all kernels are compiled", "loads:twice", 150, 100),
         _step("phases", "what a dependent phase costs at the least", "phases:empty", 30, 10),
-        _step("draft", "a draft token by each way, of both shapes", "draft_tokens:both_shapes", 75, 50),
+        _step("draft", "a draft token, of both shapes", "draft_tokens:both_shapes", 75, 50),
         _step("target", "a forward of few rows, ours and the model's own", "target_rows:by_own_kernels", 60, 30),
         _step("round", "what a round takes beside its forwards", "rounds:beside_forwards", 120, 80),
         _step("one process", "the origin's table, both models in one process", "one_process:table", 110, 80),

@@ -10,6 +10,7 @@ from typing import Any
 
 from gpu_day_steps.run_step import Say, run_step
 from gpu_day_steps.step import Result, Status, Step, Where
+from specgate_lab.provenance import sealed
 
 FILE_NAME = "gpu_day.json"
 DRY_PATIENCE = 3.0
@@ -83,5 +84,5 @@ def _write(plan: Plan, results: Sequence[Result], seconds: float) -> None:
     steps = [result.to_object() for result in results]
     whole = {**plan.about, "dry": plan.where.dry, "seconds": round(seconds, 1), "steps": steps}
     beside = plan.out / f".{FILE_NAME}"
-    beside.write_text(json.dumps(whole, indent=1) + "\n", "utf-8")
+    beside.write_text(json.dumps(sealed(whole), indent=1) + "\n", "utf-8")
     os.replace(beside, plan.out / FILE_NAME)

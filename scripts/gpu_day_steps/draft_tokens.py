@@ -1,6 +1,6 @@
-"""What a draft token costs by each way to launch it, of both drafts' shapes."""
+"""What a draft token costs, of both drafts' shapes."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from itertools import product
 
 import measure_forward as forwards
@@ -10,7 +10,7 @@ from gpu_day_steps.estimates import DRAFT_TOKEN_US
 from gpu_day_steps.sizes import sizes
 from gpu_day_steps.smoke import options
 from gpu_day_steps.step import CheckFailed, Context
-from specgate.runtime.cuda.decoder.one_launch import Driver, drivers_of_triton
+from specgate.runtime.cuda.decoder.drafting import launcher_on
 from specgate.runtime.engine.chain import Link, run_chain
 from specgate.runtime.engine.model_runner import ModelRunner
 from specgate.runtime.kv_pages import KVSequence
@@ -20,12 +20,11 @@ from specgate.types import SamplingParams
 
 GAMMAS, SEQUENCES, CONTEXTS = (4, 1, 8), (1, 4, 8), (512, 128, 1900)
 USUAL = GAMMAS[0], SEQUENCES[0], CONTEXTS[0]
-PROGRAMS = (64, 128)
 MARGIN_S = 5.0
 
 
 def both_shapes(context: Context) -> str:
-    """Fail where no draft is one launch; return the best way's µs a token for both drafts."""
+    """Fail where no draft is one call; return µs a token for both drafts."""
     of = sizes(context)
     told = [_shape(context, shape) for shape in (of.draft, of.thin_draft)]
     return "; ".join(told)
@@ -34,30 +33,18 @@ def both_shapes(context: Context) -> str:
 def _shape(context: Context, shape: dict[str, int]) -> str:
     layers, device = shape["num_hidden_layers"], torch.device(context.where.device)
     loaded = forwards.random_model(f"{layers} layers", shape, device, getattr(torch, context.where.dtype))
-    runner = forwards.serving_runner(loaded, options(context), _drivers() if device.type == "cuda" else ())
+    runner = forwards.serving_runner(loaded, options(context), launcher_on(device) if device.type == "cuda" else None)
     context.row(layers=layers, drafts_by=runner.drafts_by)
     if context.where.dry:
         return f"{layers} layers by {runner.drafts_by}; dry: not checked"
     if runner.drafter is None:
         raise CheckFailed(f"a draft of {layers} layers is {runner.drafts_by}")
-    best_us = _token_us(context, runner, *USUAL)
+    usual_us = _token_us(context, runner, *USUAL)
     for gamma, sequences, cached in _cases():
         if context.left_s > MARGIN_S:
             _token_us(context, runner, gamma, sequences, cached)
-    context.compare(f"µs of a draft token, {layers} layers", best_us, DRAFT_TOKEN_US[layers])
-    return f"{layers} layers {best_us:.0f} µs by {runner.drafter.name}"
-
-
-def _drivers() -> Sequence[Driver]:
-    """Return the product's ways to draft, and the one in one launch with fewer programs."""
-    drivers = drivers_of_triton()
-    narrow = [
-        one._replace(name=f"{one.name}, {most} programs", tiles=one.tiles._replace(PROGRAMS=most))
-        for one in drivers
-        if one.is_whole
-        for most in PROGRAMS
-    ]
-    return [*drivers, *narrow]
+    context.compare(f"µs of a draft token, {layers} layers", usual_us, DRAFT_TOKEN_US[layers])
+    return f"{layers} layers {usual_us:.0f} µs by {runner.drafts_by}"
 
 
 def _cases() -> Iterator[tuple[int, int, int]]:

@@ -10,8 +10,6 @@ from gpu_day_steps.sizes import MIDDLE, draft_name
 from gpu_day_steps.step import Range
 
 PHASE_US: Range = (1.7, 2.1)
-BARRIER_US: Range = (0.7, 2.0)
-"""Above it, launches that start early serve."""
 DRAFT_TOKEN_US: dict[int, Range] = {30: (270.0, 340.0), 4: (55.0, 75.0)}
 """By layers."""
 TARGET_US: Range = (1050.0, 1120.0)

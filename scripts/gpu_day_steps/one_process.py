@@ -9,7 +9,7 @@ from gpu_day_steps.estimates import ONE_PROCESS
 from gpu_day_steps.here import joined, loaded
 from gpu_day_steps.sizes import planted_pair, sizes
 from gpu_day_steps.step import Context
-from gpu_day_steps.ways import TARGET, Way, choices_of, drafts_of, measure, told_of
+from gpu_day_steps.ways import TARGET, Way, drafts_of, gates_of, measure, told_of
 from specgate_lab.gate_choice import TARGET_ALONE
 from specgate_lab.variants import pair_variant
 
@@ -32,5 +32,5 @@ async def _ways(context: Context, folder: Path) -> AsyncGenerator[Way, None]:
                 loaded(context, "drafter", str(folder / name), run_ahead=0, **COMMON)
             )
             pair = await stack.enter_async_context(await joined(target, draft))
-            for choice in choices_of(of, name):
+            for choice in gates_of(of, name):
                 yield Way(told_of(name, 0, choice), pair_variant(pair, choice))

@@ -10,7 +10,7 @@ from gpu_day_steps.estimates import OVER_GRPC
 from gpu_day_steps.serving import connected, service, started
 from gpu_day_steps.sizes import MIDDLE, Sizes, draft_name, planted_pair, sizes
 from gpu_day_steps.step import Context
-from gpu_day_steps.ways import TARGET, TARGET_HF, Way, choices_of, drafts_of, measure, told_of
+from gpu_day_steps.ways import TARGET, TARGET_HF, Way, drafts_of, gates_of, measure, told_of
 from orchestrator.local.local_services import LocalService
 from specgate_lab.arrivals import all_of
 from specgate_lab.gate_choice import TARGET_ALONE
@@ -81,5 +81,5 @@ def _theirs(draft: str, loops: Mapping[float, BareLoopProcess]) -> Iterator[Way]
 async def _ours(stack: AsyncExitStack, at: Mapping[str, str], draft: str, of: Sizes) -> AsyncGenerator[Way, None]:
     for rows in RUN_AHEAD:
         pair = await stack.enter_async_context(await connected(at[TARGET], at[f"{draft} {rows}"]))
-        for choice in choices_of(of, draft):
+        for choice in gates_of(of, draft):
             yield Way(told_of(draft, rows, choice), pair_variant(pair, choice))

@@ -8,7 +8,6 @@ from statistics import median
 from typing import Any
 
 from gpu_day_steps.step import Context
-from orchestrator.decode.request import GenerationStats
 from orchestrator.decode.text import TextTokenizer
 from orchestrator.generation.orchestrator import Orchestrator
 from orchestrator.local.local_services import LocalService, Supervised
@@ -17,6 +16,7 @@ from orchestrator.terminal.results import overhead_us
 from specgate.errors import ModelLoadError
 from specgate_lab.arrivals import all_of
 from specgate_lab.experiment import Sample
+from specgate_lab.measured_stats import MeasuredStats
 from specgate_lab.proof.runs import PATIENT
 from specgate_lab.statistics import pooled_rate
 from specgate_lab.workload import BENCH_PROMPTS
@@ -83,7 +83,7 @@ def figures_of(samples: Collection[Sample]) -> dict[str, Any]:
     return {"tokens_per_s": round(pooled_rate(list(samples)), 1), **_round_figures(counted)}
 
 
-def _round_figures(counted: Sequence[GenerationStats]) -> dict[str, Any]:
+def _round_figures(counted: Sequence[MeasuredStats]) -> dict[str, Any]:
     if not sum(stats.rounds for stats in counted):
         return _medians({"solo_us": [us for stats in counted for us in stats.solo_us]})
     told = {

@@ -106,7 +106,7 @@ def drafts_of(of: Sizes) -> list[str]:
     return [draft_name(MIDDLE), draft_name(MIDDLE, thin=True), *(draft_name(one) for one in in_order[1:])]
 
 
-def choices_of(of: Sizes, draft: str) -> Iterator[GateChoice]:
+def gates_of(of: Sizes, draft: str) -> Iterator[GateChoice]:
     """Yield the gates that are measured with a draft, those that close at the first γ alone.
 
     A planted target is always sure, so a gate on its confidence stays open: what is seen is what the gate costs.

@@ -4,14 +4,10 @@ A decoder layer is two blocks, attention and MLP, each added to the residual str
 nothing: it has no weights in memory, and attention that is left out no keys and values. Which ones are left out a JSON
 file says:
 
-    {"model": {"fingerprint": "5f0c...", "num_layers": 24}, "attention": [7, 9], "mlp": [9]}
-
-``orchestrator tune layers`` finds one by measuring.
+    {"num_layers": 24, "attention": [7, 9], "mlp": [9]}
 """
 
 import json
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -20,10 +16,7 @@ from torch import nn
 from transformers import AutoConfig, AutoModelForCausalLM, PretrainedConfig
 
 from specgate.errors import InvalidArgument, UnsupportedArchitecture
-from specgate.weights import fingerprint
 
-MEASURED = "measured"
-"""What ``orchestrator tune layers`` writes about how it chose the blocks: for people."""
 MLP_NAMES = ("mlp", "block_sparse_moe", "feed_forward")
 
 
@@ -64,8 +57,8 @@ def read_skip(path: str, name: str) -> LayerSkip:
     """Return what a file says to leave out of the model ``name``.
 
     Raises:
-        InvalidArgument: the file cannot be read, is of another model, names a layer that there is not, or leaves
-            nothing to draft with; says which.
+        InvalidArgument: the file cannot be read, is for another number of layers, names a layer that there is
+            not, or leaves nothing to draft with; says which.
     """
     try:
         content = json.loads(Path(path).read_text(encoding="utf-8"))
@@ -73,15 +66,15 @@ def read_skip(path: str, name: str) -> LayerSkip:
         raise InvalidArgument("--skip", f"{path} cannot be read: {error.strerror}") from None
     except ValueError as error:
         raise InvalidArgument("--skip", f"{path} is no JSON: {error}") from None
-    model = content.get("model") if isinstance(content, dict) else None
-    if not isinstance(model, dict):
-        raise InvalidArgument("--skip", f"{path} names no model")
-    num_layers = int(AutoConfig.from_pretrained(name, trust_remote_code=False).get_text_config().num_hidden_layers)
-    if model.get("num_layers") != num_layers or model.get("fingerprint") != fingerprint(name):
-        raise InvalidArgument("--skip", f"{path} is for another model than {name}")
-    known = ("model", MEASURED, *LayerSkip._fields)
+    if not isinstance(content, dict):
+        raise InvalidArgument("--skip", f"{path} is no JSON object")
+    known = ("num_layers", *LayerSkip._fields)
     if unknown := sorted(content.keys() - {*known}):
         raise InvalidArgument("--skip", f"{path}: {unknown[0]!r} is none of {', '.join(known)}")
+    num_layers = int(AutoConfig.from_pretrained(name, trust_remote_code=False).get_text_config().num_hidden_layers)
+    if content.get("num_layers") != num_layers:
+        problem = f"{path}: num_layers is {content.get('num_layers')!r}, {name} has {num_layers} layers"
+        raise InvalidArgument("--skip", problem)
     return _checked({block: content.get(block, []) for block in LayerSkip._fields}, num_layers, path)
 
 
@@ -133,30 +126,6 @@ def layers_without_attention(model: Any) -> frozenset[int]:
     return frozenset(i for i, layer in enumerate(layers) if any(type(one) is NoAttention for one in layer.children()))
 
 
-@contextmanager
-def left_out(model: Any, skip: LayerSkip) -> Iterator[None]:
-    """Leave blocks out of a whole model for as long as the context lasts.
-
-    Raises:
-        UnsupportedArchitecture: its blocks are not where they are in other models.
-    """
-    layers = _decoder_layers(model)
-    whole, children = list(layers), [dict(layer.named_children()) for layer in layers]
-    try:
-        _leave_out(model, skip)
-        yield
-    finally:
-        for index, layer in enumerate(whole):
-            layers[index] = layer
-            for name, child in children[index].items():
-                setattr(layer, name, child)
-
-
-def has_mlp_blocks(model: Any) -> bool:
-    """Whether an MLP can be left out by itself; else a whole layer can."""
-    return all(_mlp_name_or_none(layer) for layer in _decoder_layers(model))
-
-
 def _leave_out(model: Any, skip: LayerSkip) -> None:
     layers = _decoder_layers(model)
     for index in skip.attention - skip.whole:
@@ -198,12 +167,8 @@ def _attention_name(model: Any, layer: nn.Module) -> str:
     return names[0]
 
 
-def _mlp_name_or_none(layer: nn.Module) -> str | None:
-    return next((name for name in MLP_NAMES if isinstance(getattr(layer, name, None), nn.Module)), None)
-
-
 def _mlp_name(model: Any, layer: nn.Module) -> str:
-    name = _mlp_name_or_none(layer)
-    if name is None:
-        raise UnsupportedArchitecture(f"{type(model).__name__}: its MLP is no block of its own; leave out whole layers")
-    return name
+    for name in MLP_NAMES:
+        if isinstance(getattr(layer, name, None), nn.Module):
+            return name
+    raise UnsupportedArchitecture(f"{type(model).__name__}: its MLP is no block of its own; leave out whole layers")

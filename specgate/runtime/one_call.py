@@ -1,4 +1,4 @@
-"""Drafts of several tokens in one call, their choice included: on a card in one launch, on the CPU in one call of C."""
+"""Drafts of several tokens in one call, their choice included: on a card without a look at it, on the CPU in C."""
 
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
@@ -20,11 +20,6 @@ class Drafted(NamedTuple):
 
 class OneCallDrafter(Protocol):
     """Not thread-safe but for ``interrupt``: the engine's thread owns it."""
-
-    @property
-    def name(self) -> str:
-        """What it is, for a person."""
-        ...
 
     @property
     def most_rows(self) -> int:

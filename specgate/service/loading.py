@@ -9,7 +9,7 @@ from specgate import cpu_library
 from specgate.cpu_library import InstructionSet
 from specgate.devices import pick_device
 from specgate.runtime.attention.kernels import kernels_for
-from specgate.runtime.cuda.decoder.one_launch import drivers_of_triton
+from specgate.runtime.cuda.decoder.drafting import launcher_on
 from specgate.runtime.cuda.graphs import CudaCapturer
 from specgate.runtime.engine.engine import Engine
 from specgate.runtime.engine.forward_costs import measure_forwards
@@ -46,7 +46,6 @@ def load_model(
     on_loading: OnLoading,
     on_notice: OnNotice,
     leases: LeaseBook | None,
-    adapt: Callable[[ModelRunner], None],
     on_failure: Callable[[], None] | None,
 ) -> ServedModel:
     """Return a model in service. See ``load_served``."""
@@ -66,7 +65,6 @@ def load_model(
         drafts=role == "drafter",
     )
     runner = build_runner(role, loaded, config, on_loading)
-    adapt(runner)
     if slow := why_slow(runner, config.attention, cuda_graphs=config.cuda_graphs):
         on_notice(slow)
     if device.type == "cpu" and config.attention is Attention.AUTO and not packs:
@@ -102,7 +100,7 @@ def build_runner(role: str, loaded: LoadedModel, config: ServiceConfig, on_loadi
         max_sessions=config.max_sessions,
         max_guesses=config.drafting.run_ahead_rows,
         capturer=CudaCapturer(loaded.device) if on_cuda and config.cuda_graphs else None,
-        drivers=drivers_of_triton() if on_cuda and role == "drafter" else (),
+        launcher=launcher_on(loaded.device) if on_cuda and role == "drafter" else None,
         cpu_graphs=config.cpu_graphs,
         packs=packs_on(config, loaded.device),
         progress=on_loading,

@@ -14,16 +14,16 @@ from specgate.errors import InvalidArgument, SpecgateError
 from specgate.garbage import freeze_loaded
 from specgate.logs import configure_logs
 from specgate.service.config import ServiceConfig, parse_flags
-from specgate.service.replica import Adapt, Replica, adapt_nothing
+from specgate.service.replica import Replica
 
 
-def main(role: str, argv: Sequence[str] | None = None, adapt: Adapt = adapt_nothing) -> int:
+def main(role: str, argv: Sequence[str] | None = None) -> int:
     """Run one service to its end; return its exit code: 0 after a drain, 1 for a refusal, 2 for a bad flag."""
     try:
         config = parse_flags(role, argv)
         _configure_logs(role, config)
         _prepare_process(config)
-        uvloop.run(_serve(role, config, adapt))
+        uvloop.run(_serve(role, config))
     except InvalidArgument as error:
         print(f"{role}-svc: {error}", file=sys.stderr)
         return 2
@@ -61,8 +61,8 @@ def _exit_with_stdin() -> None:
     os._exit(0)
 
 
-async def _serve(role: str, config: ServiceConfig, adapt: Adapt) -> None:
-    replica = Replica(role, config, adapt=adapt)
+async def _serve(role: str, config: ServiceConfig) -> None:
+    replica = Replica(role, config)
     if config.json_events:
         await replica.start(_tell_json, _notice_json)
     else:

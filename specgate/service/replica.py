@@ -3,7 +3,6 @@
 import asyncio
 import importlib
 import logging
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -18,11 +17,8 @@ from specgate.service.text import ServedText
 from specgate.types import ModelInfo
 
 if TYPE_CHECKING:
-    from specgate.runtime.engine.model_runner import ModelRunner
     from specgate.service.metrics import MetricsServer
 
-Adapt = Callable[["ModelRunner"], None]
-"""Changes a runner before its engine starts, such as to make it slower for a measurement."""
 _log = logging.getLogger(__name__)
 
 
@@ -34,10 +30,6 @@ class ServiceModule(Protocol):
         ...
 
 
-def adapt_nothing(runner: "ModelRunner") -> None:
-    """Leave the runner as it is."""
-
-
 class Replica:
     """One service: ``start``, then ``run`` with the process's signals, or ``drain`` when told to.
 
@@ -46,13 +38,10 @@ class Replica:
         leases: if given, a session needs one of its tokens.
     """
 
-    def __init__(
-        self, role: str, config: ServiceConfig, leases: LeaseBook | None = None, adapt: Adapt = adapt_nothing
-    ) -> None:
+    def __init__(self, role: str, config: ServiceConfig, leases: LeaseBook | None = None) -> None:
         self.leases = leases
         self._role = role
         self._config = config
-        self._adapt = adapt
         self._server = Server(f"specgate.v1.{role.capitalize()}Service", _server_options(config))
         self._loaded: Served | None = None
         self._metrics: MetricsServer | None = None
@@ -86,7 +75,7 @@ class Replica:
             tracing.configure(f"specgate-{self._role}", self._config.traces_endpoint, sample=0.0)
         await self._server.start()
         try:
-            load = self._role, self._config, on_loading, on_notice, self.leases, self._adapt
+            load = self._role, self._config, on_loading, on_notice, self.leases
             served = self._loaded = await asyncio.to_thread(load_served, *load)
             if self._config.metrics_port is not None:
                 from specgate.service.metrics import MetricsServer
@@ -136,7 +125,6 @@ def load_served(
     on_loading: OnLoading,
     on_notice: OnNotice,
     leases: LeaseBook | None = None,
-    adapt: Adapt = adapt_nothing,
     *,
     exits_on_failure: bool = True,
 ) -> Served:
@@ -154,7 +142,7 @@ def load_served(
         return ServedText(config.max_sessions, config.kv_tokens, leases, config.silence)
     from specgate.service.loading import die, load_model
 
-    return load_model(role, config, on_loading, on_notice, leases, adapt, die if exits_on_failure else None)
+    return load_model(role, config, on_loading, on_notice, leases, die if exits_on_failure else None)
 
 
 def _server_options(config: ServiceConfig) -> ServerOptions:

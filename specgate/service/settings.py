@@ -88,7 +88,7 @@ class DraftModelSettings(ModelSettings):
         description="model; layer-skip: the target without the blocks of --skip; suffix: copies what followed the "
         "longest match in the text so far.",
     )
-    skip: str | None = Field(None, description="JSON file of the blocks that layer-skip leaves out.")
+    skip: str | None = Field(None, description="JSON file of the blocks that layer-skip leaves out: docs/concepts.md.")
     run_ahead: int = Field(
         DEFAULT_RUN_AHEAD,
         ge=0,

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from statistics import median
 from types import MappingProxyType
 
-from orchestrator.decode.request import GenerationStats
+from specgate_lab.measured_stats import MeasuredStats
 
 NO_HITS: Mapping[int, float] = MappingProxyType({})
 
@@ -23,7 +23,7 @@ class ModelTimes:
     forward_us: Mapping[int, float] = field(default_factory=dict)
 
 
-def model_times(stats: Sequence[GenerationStats], on_demand: Sequence[GenerationStats] = ()) -> ModelTimes:
+def model_times(stats: Sequence[MeasuredStats], on_demand: Sequence[MeasuredStats] = ()) -> ModelTimes:
     """Return the medians over all rounds of all requests; of drafts, over those that were not ready when asked for.
 
     Args:
@@ -41,12 +41,12 @@ def model_times(stats: Sequence[GenerationStats], on_demand: Sequence[Generation
     return ModelTimes(draft_us, _medians(entry for one in stats for entry in one.forwards_us))
 
 
-def _drafts(stats: Sequence[GenerationStats]) -> list[tuple[int, bool, int]]:
+def _drafts(stats: Sequence[MeasuredStats]) -> list[tuple[int, bool, int]]:
     """Return (length, whether it was prepared, µs) of all drafts."""
     return [entry for one in stats for entry in zip(one.draft_lengths, one.prepared, one.draft_us, strict=True)]
 
 
-def _least_prepared(stats: Sequence[GenerationStats]) -> list[tuple[int, int]]:
+def _least_prepared(stats: Sequence[MeasuredStats]) -> list[tuple[int, int]]:
     """Return (length, µs) of the drafts that were not prepared, and of all drafts of a length that always was."""
     rounds = _drafts(stats)
     known = {length for length, hit, _ in rounds if not hit}
@@ -89,7 +89,7 @@ def ceiling_tokens_per_s(
     return tokens / total_us * 1e6 if total_us else None
 
 
-def ceiling_of(stats: Sequence[GenerationStats], on_demand: Sequence[GenerationStats] = ()) -> float | None:
+def ceiling_of(stats: Sequence[MeasuredStats], on_demand: Sequence[MeasuredStats] = ()) -> float | None:
     """Return the ceiling of requests as they were measured, None without any; ``on_demand`` as in ``model_times``."""
     outcomes: Counter[tuple[int, int]] = Counter()
     for one in stats:

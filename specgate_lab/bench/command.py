@@ -1,5 +1,6 @@
 """``orchestrator bench``: speed of the models alone and together, beside HuggingFace's own loop."""
 
+import asyncio
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -82,21 +83,26 @@ def bench(
     request = (load_request if load.is_wanted else bench_request)(models, drafting, sampling)
     todo = prompts.read(request, mixed_prompts() if load.is_wanted else BENCH_PROMPTS)
     load.prepare()
-    log, usual = Console(stderr=True), results_path("bench")
-    file = ResultsFile.writable(json) if json else ResultsFile(usual) if usual else None
-    if file is None:
-        log.print("the results are not kept: give --json FILE", style="yellow")
+    log = Console(stderr=True)
+    file = ResultsFile.writable(json) if json else _usual_file(log)
     if sources.is_wanted:
-        results = run_sources(models, sources, request, repeats)
+        results = asyncio.run(run_sources(models, sources, request, repeats))
     elif load.is_wanted:
-        results = run_load(models, load, todo, request, repeats)
+        results = asyncio.run(run_load(models, load, todo, request, repeats))
     elif network.is_wanted:
-        results = run_network(models, network.delays_ms, todo, request, repeats, load.plots)
+        results = asyncio.run(run_network(models, network.delays_ms, todo, request, repeats, load.plots))
     else:
         results = uvloop.run(_bench_pair(models, todo, request, repeats, load.plots, more_rows))
     if file:
         file.write({"request": request_object(request), **results})
         log.print(f"results: {file.path}", style="dim", markup=False, highlight=False, soft_wrap=True)
+
+
+def _usual_file(log: Console) -> ResultsFile | None:
+    path = results_path("bench")
+    if path is None:
+        log.print("the results are not kept: give --json FILE", style="yellow")
+    return ResultsFile(path) if path else None
 
 
 def _check_together(models: ModelOptions, load: LoadOptions, network: NetworkOptions, more_rows: Sequence[str]) -> None:

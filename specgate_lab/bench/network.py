@@ -1,6 +1,5 @@
 """``orchestrator bench --added-delay-ms``: what a longer way between the orchestrator and its services costs."""
 
-import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
@@ -16,7 +15,7 @@ from orchestrator.local.child import Child
 from orchestrator.local.launch import Pair, capacity_for, open_pair
 from orchestrator.services.pool import StaticPool
 from orchestrator.terminal.model_options import ModelOptions
-from orchestrator.terminal.prompts import Prompt, with_token_ids
+from orchestrator.terminal.prompts import Prompt
 from orchestrator.terminal.render import output_console
 from orchestrator.terminal.tables import number, table_of
 from specgate_lab.bench.pair_variants import pair_variants
@@ -30,7 +29,7 @@ from specgate_lab.peers.bare_loop import answer_of
 from specgate_lab.progress import counting_bar
 from specgate_lab.report import PlotLine, draw_lines, print_lost
 from specgate_lab.variants import Traffic, decode_in_turns
-from specgate_lab.workload import full_length
+from specgate_lab.workload import full_requests
 
 MAX_DELAY_MS = 500.0
 """A draft may take a second at the least before it is given up."""
@@ -100,7 +99,7 @@ _LEGEND = (
 )
 
 
-def run_network(
+async def run_network(
     models: ModelOptions,
     delays_ms: Sequence[float],
     prompts: Sequence[Prompt],
@@ -109,30 +108,13 @@ def run_network(
     plots: Path | None,
 ) -> dict[str, Any]:
     """Measure the pair at every added round-trip delay, print the table and draw the plots; return the results."""
-    samples, agreement, served = asyncio.run(_run(models, delays_ms, prompts, request, repeats))
-    rows = network_rows(samples)
-    print_network(output_console(), rows, agreement)
-    if plots is not None:
-        draw_network(plots, rows)
-    return {"models": served, "rows": [row.to_object() for row in rows]}
-
-
-async def _run(
-    models: ModelOptions,
-    delays_ms: Sequence[float],
-    prompts: Sequence[Prompt],
-    request: GenerationRequest,
-    repeats: int,
-) -> tuple[Mapping[float, Samples], TextAgreement | None, dict[str, Any]]:
-    """Return the samples by delay, for how many prompts the texts were equal, and what is served."""
-    log, traffic = Console(stderr=True), Traffic()
-    capacity = capacity_for(prompts, 1)
+    log, traffic, capacity = Console(stderr=True), Traffic(), capacity_for(prompts, 1)
     async with (
         open_pair(models, with_draft=True, capacity=capacity, log=log, wrap_call=traffic.counted) as pair,
         on_demand_drafter(pair, models, capacity, log) as on_demand,
         delayed(pair, on_demand, delays_ms) as reached,
     ):
-        requests = [full_length(with_token_ids(prompt, pair.tokenizer)) for prompt in prompts]
+        requests = full_requests(prompts, pair.tokenizer)
         variants = {
             _variant(name, delay_ms): decode
             for delay_ms, services in zip(delays_ms, reached, strict=True)
@@ -140,9 +122,13 @@ async def _run(
         }
         with counting_bar(log, "measuring", len(variants) * len(requests) * repeats) as on_turn:
             samples = await decode_in_turns(variants, requests, repeats, on_turn)
-        by_delay = {delay_ms: _at(samples, delay_ms) for delay_ms in delays_ms}
-        together = {name: [one for own in by_delay.values() for one in own.get(name, ())] for name in PAIR_ROWS}
-        return by_delay, promised_agreement(together, requests), pair.models
+    by_delay = {delay_ms: _at(samples, delay_ms) for delay_ms in delays_ms}
+    together = {name: [one for own in by_delay.values() for one in own.get(name, ())] for name in PAIR_ROWS}
+    rows = network_rows(by_delay)
+    print_network(output_console(), rows, promised_agreement(together, requests))
+    if plots is not None:
+        draw_network(plots, rows)
+    return {"models": pair.models, "rows": [row.to_object() for row in rows]}
 
 
 def _variant(name: str, delay_ms: float) -> str:

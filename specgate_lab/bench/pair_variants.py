@@ -14,7 +14,7 @@ from orchestrator.local.cores import num_usable_cores
 from orchestrator.local.launch import Pair, capacity_for
 from orchestrator.policy.gates import Gate
 from orchestrator.terminal.model_options import ModelOptions
-from orchestrator.terminal.prompts import Prompt, with_token_ids
+from orchestrator.terminal.prompts import Prompt
 from orchestrator.terminal.request_options import fixed_gamma
 from specgate_lab.bench.row_names import (
     DRAFT,
@@ -37,7 +37,7 @@ from specgate_lab.peers.bare_loop import BareLoopProcess
 from specgate_lab.peers.hf_assisted import SCHEDULES
 from specgate_lab.progress import counting_bar
 from specgate_lab.variants import Decode, Observe, Traffic, decode_in_turns, pair_variant
-from specgate_lab.workload import full_length
+from specgate_lab.workload import full_requests
 
 _ASSISTED = {TARGET_HF: HF_ASSISTED, TARGET_HF_ALL_CORES: HF_ASSISTED_ALL_CORES}
 """One process is both: what decodes with the target alone, and with an assistant."""
@@ -127,7 +127,8 @@ async def measure_pair(
     log: Console,
     traffic: Traffic,
     budget_s: float = math.inf,
-    assisted: bool = True,
+    *,
+    assisted: bool,
     observe: Observe | None = None,
 ) -> RowsReport:
     """Measure all rows that can run beside a running pair; see ``measure`` for the budget.
@@ -135,7 +136,7 @@ async def measure_pair(
     ``traffic`` counts what the pair's calls send and receive. Without ``assisted`` HuggingFace's own speculation is
     left out: it takes longer than all else together. With ``observe`` there is a row whose requests are observed.
     """
-    requests = [full_length(with_token_ids(prompt, pair.tokenizer)) for prompt in prompts]
+    requests = full_requests(prompts, pair.tokenizer)
     async with AsyncExitStack() as stack:
         bare = await stack.enter_async_context(bare_variants(models, pair.cores, log, assisted=assisted))
         drafter = await stack.enter_async_context(on_demand_drafter(pair, models, capacity_for(prompts, 1), log))

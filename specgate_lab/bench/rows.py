@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass, field
 from itertools import chain
 from typing import Any
 
-from orchestrator.decode.request import GenerationRequest, GenerationStats
+from orchestrator.decode.request import GenerationRequest
 from orchestrator.terminal.results import hit_draft_shares, median_or_none, overhead_us
 from specgate.types import SamplingParams
 from specgate_lab.bench.ceiling import ModelTimes, ceiling_of, model_times
@@ -23,6 +23,7 @@ from specgate_lab.bench.row_names import (
     by_schedule,
 )
 from specgate_lab.experiment import Sample, Samples
+from specgate_lab.measured_stats import MeasuredStats
 from specgate_lab.statistics import Interval, Rate, Ratio, acceptance_rate, quotient, ratio_interval, tokens_per_forward
 
 
@@ -165,11 +166,11 @@ def _over(rates: Mapping[str, Rate], name: str, base: str) -> float | None:
     return quotient(rates[name].median, rates[base].median) if base in rates else None
 
 
-def _stats(samples: Sequence[Sample]) -> list[GenerationStats]:
+def _stats(samples: Sequence[Sample]) -> list[MeasuredStats]:
     return [stats for sample in samples for stats in sample.stats]
 
 
-def _round_times(stats: Sequence[GenerationStats]) -> RoundTimes:
+def _round_times(stats: Sequence[MeasuredStats]) -> RoundTimes:
     return RoundTimes(
         draft=median_or_none([us for one in stats for us in one.draft_us]),
         verify=median_or_none([us for one in stats for us in one.verify_us]),

@@ -1,6 +1,5 @@
 """``orchestrator bench --sources``: every draft source under ``auto``, beside HuggingFace's own ways."""
 
-import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
@@ -13,7 +12,6 @@ from rich.console import Console
 from orchestrator.decode.request import GenerationRequest
 from orchestrator.local.launch import Capacity, Pair, open_pair
 from orchestrator.terminal.model_options import ModelOptions
-from orchestrator.terminal.prompts import with_token_ids
 from orchestrator.terminal.render import output_console
 from specgate.errors import InvalidArgument
 from specgate.types import DraftMethod
@@ -28,7 +26,7 @@ from specgate_lab.peers.bare_loop import BareLoopProcess
 from specgate_lab.peers.hf_assisted import LOOKUP
 from specgate_lab.progress import counting_bar
 from specgate_lab.variants import Decode, decode_in_turns, pair_variant
-from specgate_lab.workload import full_length
+from specgate_lab.workload import full_requests
 
 HF_LOOKUP = "hf-prompt-lookup"
 PROMPT_TOKENS = 512
@@ -82,7 +80,7 @@ class SourceOptions:
         return names_of("sets", self.sets, SETS)
 
 
-def run_sources(
+async def run_sources(
     models: ModelOptions, options: SourceOptions, request: GenerationRequest, repeats: int
 ) -> dict[str, Any]:
     """Measure every source on every prompt set, and print a table of each set; return the results.
@@ -92,14 +90,36 @@ def run_sources(
     """
     if models.drafter or models.verifier:
         raise InvalidArgument("sources", "need services that are started here")
-    served, sets = asyncio.run(_run(models, options, request, repeats))
+    log, capacity = Console(stderr=True), Capacity(2, PROMPT_TOKENS + request.max_tokens)
+    sets: dict[str, RowsReport] = {}
+    async with (
+        open_pair(models, with_draft=False, capacity=capacity, log=log) as pair,
+        _hf_variants(models, pair) as hf,
+    ):
+        if pair.tokenizer is None:
+            raise InvalidArgument("sources", "need a target with a tokenizer")
+        for name in options.prompt_sets:
+            requests = full_requests(prompt_set(name, request, pair.tokenizer), pair.tokenizer)
+            # Drafters and learners that have seen nothing of the other sets.
+            async with AsyncExitStack() as of_set:
+                ours: dict[str, Decode] = {}
+                for method in options.methods:
+                    service = source_service(pair, models, method, options.source_skip, capacity)
+                    drafting = await of_set.enter_async_context(with_drafter(pair, service, log))
+                    ours[row_name(method)] = pair_variant(drafting, AUTO_GATE)
+                variants = hf | {TARGET: pair_variant(pair.orchestrator, TARGET_ALONE)} | ours
+                with counting_bar(log, name, len(variants) * len(requests) * repeats) as on_turn:
+                    samples = await decode_in_turns(variants, requests, repeats, on_turn)
+            # HuggingFace draws in its own way.
+            same = (HF_LOOKUP,) if request.sampling.greedy else ()
+            agreement = promised_agreement(samples, requests, (*same, TARGET, *ours))
+            sets[name] = RowsReport(rows_of(samples, ROW_NAMES), agreement)
     console = output_console()
     for name, report in sets.items():
         console.print(f"\nprompt set: {name}", style="bold")
         print_rows(console, report)
         console.print(against_lookup(report.rows), style="dim", soft_wrap=True)
-    by_set = {name: one.to_object() for name, one in sets.items()}
-    return {"models": served, "prompt_sets": by_set}
+    return {"models": pair.models, "prompt_sets": {name: one.to_object() for name, one in sets.items()}}
 
 
 def against_lookup(rows: Sequence[Row]) -> str:
@@ -110,38 +130,6 @@ def against_lookup(rows: Sequence[Row]) -> str:
         return ""
     suffix, target, lookup, bare = (rates[name] for name in names)
     return f"{names[0]}: {suffix / target:.2f} × {TARGET}; {HF_LOOKUP}: {lookup / bare:.2f} × {TARGET_HF}"
-
-
-async def _run(
-    models: ModelOptions, options: SourceOptions, request: GenerationRequest, repeats: int
-) -> tuple[dict[str, Any], dict[str, RowsReport]]:
-    """Return what is served, and the results by prompt set."""
-    log, capacity = Console(stderr=True), Capacity(2, PROMPT_TOKENS + request.max_tokens)
-    results: dict[str, RowsReport] = {}
-    async with AsyncExitStack() as stack:
-        pair = await stack.enter_async_context(open_pair(models, with_draft=False, capacity=capacity, log=log))
-        if pair.tokenizer is None:
-            raise InvalidArgument("sources", "need a target with a tokenizer")
-        hf = await stack.enter_async_context(_hf_variants(models, pair))
-        alone = pair_variant(pair.orchestrator, TARGET_ALONE)
-        for name in options.prompt_sets:
-            prompts = prompt_set(name, request, pair.tokenizer)
-            requests = [full_length(with_token_ids(one, pair.tokenizer)) for one in prompts]
-            # Drafters and learners that have seen nothing of the other sets.
-            async with AsyncExitStack() as of_set:
-                ours: dict[str, Decode] = {}
-                for method in options.methods:
-                    service = source_service(pair, models, method, options.source_skip, capacity)
-                    drafting = await of_set.enter_async_context(with_drafter(pair, service, log))
-                    ours[row_name(method)] = pair_variant(drafting, AUTO_GATE)
-                variants = hf | {TARGET: alone} | ours
-                with counting_bar(log, name, len(variants) * len(requests) * repeats) as on_turn:
-                    samples = await decode_in_turns(variants, requests, repeats, on_turn)
-            # HuggingFace draws in its own way.
-            same = (HF_LOOKUP,) if request.sampling.greedy else ()
-            agreement = promised_agreement(samples, requests, (*same, TARGET, *ours))
-            results[name] = RowsReport(rows_of(samples, ROW_NAMES), agreement)
-        return pair.models, results
 
 
 @asynccontextmanager

@@ -1,4 +1,4 @@
-"""What is compared: cases, and in each of them the gate ``auto`` with every fixed choice."""
+"""The cases in which gates are compared, and the requests of each."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -6,8 +6,6 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from orchestrator.decode.request import GenerationRequest
-from orchestrator.policy.gates import FIXED_GAMMA, Gate
-from specgate_lab.gate_choice import AUTO_GATE, TARGET_ALONE, GateChoice
 
 REQUESTS_A_CLIENT = 2
 """Of a block with several clients, so that a block is more than a start and an end."""
@@ -30,16 +28,6 @@ class Case(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.draft} draft, temperature {self.temperature:g}, {self.concurrency} at a time"
-
-
-def choices_of(gammas: Sequence[int], thresholds: Sequence[float]) -> list[GateChoice]:
-    """Return the target alone, ``none`` with each γ, ``target_confidence`` with each threshold, and ``auto``."""
-    return [
-        TARGET_ALONE,
-        *(GateChoice(Gate.NONE, gamma) for gamma in gammas),
-        *(GateChoice(Gate.TARGET_CONFIDENCE, FIXED_GAMMA, at) for at in thresholds),
-        AUTO_GATE,
-    ]
 
 
 def requests_of(case: Case, prompts: Sequence[GenerationRequest], block: int) -> list[GenerationRequest]:

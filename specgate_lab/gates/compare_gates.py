@@ -11,7 +11,7 @@ from orchestrator.decode.request import GenerationRequest
 from orchestrator.local.launch import capacity_for, open_pair
 from orchestrator.terminal.model_options import ModelOptions
 from orchestrator.terminal.option_groups import takes_groups
-from orchestrator.terminal.prompts import Prompt, with_token_ids
+from orchestrator.terminal.prompts import Prompt
 from orchestrator.terminal.render import output_console
 from specgate.types import SamplingParams
 from specgate_lab.gate_choice import ALONE, AUTO
@@ -23,7 +23,7 @@ from specgate_lab.options import PromptOptions, make_folder
 from specgate_lab.progress import counting_bar
 from specgate_lab.report import ResultsFile, can_draw, new_figure, print_lost, save_figure, write_whole
 from specgate_lab.statistics import Ratio
-from specgate_lab.workload import full_length
+from specgate_lab.workload import full_requests
 
 _HEAD = (
     "| draft | temperature | at a time | target alone | best fixed | which | auto | auto / best | auto / alone |\n"
@@ -59,7 +59,7 @@ async def _compare(models: ModelOptions, gates: GateOptions, prompts: Sequence[P
     capacity = capacity_for(prompts, 2 * max(case.concurrency for case in cases))
     file = ResultsFile(gates.out / "gates.json", "out") if gates.out is not None else None
     async with open_pair(models, with_draft=True, capacity=capacity, log=log) as pair, AsyncExitStack() as stack:
-        requests = [full_length(with_token_ids(prompt, pair.tokenizer)) for prompt in prompts]
+        requests = full_requests(prompts, pair.tokenizer)
         drafters = Drafters(pair, models, capacity, requests[0], stack, log)
         endpoints = {kind: await drafters.start(kind) for kind in gates.kinds}
         num_blocks = len(cases) * (len(choices) * gates.blocks + max(0, gates.warm_up - 1))

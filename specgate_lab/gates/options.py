@@ -7,11 +7,11 @@ from typing import Annotated
 
 import typer
 
-from orchestrator.policy.gates import AUTO_GAMMA
+from orchestrator.policy.gates import AUTO_GAMMA, FIXED_GAMMA, Gate
 from specgate.errors import InvalidArgument
 from specgate.types import MAX_GAMMA, Verification, check_range
-from specgate_lab.gate_choice import GateChoice
-from specgate_lab.gates.cases import Case, DraftKind, choices_of
+from specgate_lab.gate_choice import AUTO_GATE, TARGET_ALONE, GateChoice
+from specgate_lab.gates.cases import Case, DraftKind
 from specgate_lab.options import MAX_CONCURRENCY, names_of, numbers_of
 
 MAX_BLOCKS = 10_000
@@ -91,7 +91,12 @@ class GateOptions:
 
     @property
     def choices(self) -> list[GateChoice]:
-        """The fixed choices, and ``auto``."""
+        """The target alone, ``none`` with each γ, ``target_confidence`` with each threshold, and ``auto``."""
         gammas = numbers_of("gammas", self.gammas or None, int, 1, MAX_GAMMA)
         thresholds = numbers_of("thresholds", self.thresholds or None, float, 0.0, 1.0)
-        return choices_of(gammas, thresholds)
+        return [
+            TARGET_ALONE,
+            *(GateChoice(Gate.NONE, gamma) for gamma in gammas),
+            *(GateChoice(Gate.TARGET_CONFIDENCE, FIXED_GAMMA, threshold) for threshold in thresholds),
+            AUTO_GATE,
+        ]

@@ -5,16 +5,24 @@
 
 import sys
 import time
-from functools import partial
 from typing import Any
 
+from specgate.service import loading
 from specgate.service import main as process
 
 
 def main() -> int:
     """Run the service to its end; return its exit code."""
     role, slow_us, *flags = sys.argv[1:]
-    return process.main(role, flags, partial(slow_down, slow_us=int(slow_us)))
+    build = loading.build_runner
+
+    def build_slow(*arguments: Any) -> Any:
+        runner = build(*arguments)
+        slow_down(runner, int(slow_us))
+        return runner
+
+    loading.build_runner = build_slow  # type: ignore[assignment]
+    return process.main(role, flags)
 
 
 def slow_down(runner: Any, slow_us: int) -> None:

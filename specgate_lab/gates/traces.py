@@ -8,13 +8,14 @@ from statistics import median
 
 from rich.console import Console
 
-from orchestrator.decode.request import Delta, GenerationRequest, GenerationStats
+from orchestrator.decode.request import Delta, GenerationRequest
 from orchestrator.policy.gates import Gate
 from orchestrator.terminal.results import overhead_us
 from specgate.types import TokenSource, Verification
 from specgate_lab.gate_choice import GateChoice
 from specgate_lab.gates.cases import Case, DraftKind, requests_of
 from specgate_lab.gates.measure import block_variant
+from specgate_lab.measured_stats import MeasuredStats
 from specgate_lab.progress import counting_bar
 from specgate_lab.replay.compare import HEAD, compare
 from specgate_lab.replay.machine import SimulatedMachine
@@ -98,7 +99,7 @@ async def measure_machine(start: Start, requests: Sequence[GenerationRequest]) -
 
 async def _run(
     start: Start, requests: Sequence[GenerationRequest], gamma: int, num_clients: int
-) -> list[GenerationStats]:
+) -> list[MeasuredStats]:
     """Run the requests with the gate ``none``, from the first one again where they are fewer than the clients."""
     few = [requests[index % len(requests)] for index in range(max(num_clients, 2))]
     run = block_variant(start, GateChoice(Gate.NONE, gamma), num_clients)

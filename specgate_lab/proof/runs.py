@@ -12,6 +12,7 @@ from orchestrator.terminal.model_options import ModelOptions
 from specgate.errors import InvalidArgument, ServiceUnavailable
 from specgate.types import Grammar, SamplingParams
 from specgate_lab.arrivals import closed_loop
+from specgate_lab.gate_choice import ALONE
 from specgate_lab.peers.bare_loop import BareLoopProcess
 from specgate_lab.proof.judge import judge_greedy, judge_rejection, judge_seeded, law_of
 from specgate_lab.proof.plan import (
@@ -31,7 +32,6 @@ from specgate_lab.timeline import RequestTimeline, time_request
 
 PATIENT = Timeouts(draft_floor_s=60.0, verdict_floor_s=60.0)
 """A slow drafter is no lost one: every round is to have its proposal, also on a busy machine."""
-ALONE = "target alone"
 
 OnText = Callable[[], None]
 

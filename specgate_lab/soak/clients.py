@@ -1,6 +1,7 @@
-"""Clients of a soak: each sends one request after the other, and compares its answer with the target's own.
+"""Clients of a soak: each draws one request after the other, and compares its answer with the target's own.
 
-They ask for a small set of requests, drawn at random, through both APIs, whole or streamed.
+Requests come through both APIs, whole or streamed, with every gate and kind of verification, temperatures, filters,
+penalties and grammars. Each client's are drawn from a seed.
 """
 
 import asyncio
@@ -10,20 +11,20 @@ from collections.abc import Sequence
 from contextlib import aclosing, closing
 from dataclasses import dataclass, field
 from enum import StrEnum
-from itertools import cycle, product
 from typing import NamedTuple
 
 from orchestrator.decode.request import GenerationRequest
+from orchestrator.policy.gates import Gate
 from specgate.errors import SpecgateError
-from specgate.types import SamplingParams
+from specgate.types import Grammar, GrammarKind, SamplingParams, Verification
 from specgate_lab.clients import GrpcClient, complete, stream_completion
 from specgate_lab.gate_choice import TARGET_ALONE
 from specgate_lab.served_child import MODEL_NAME, ServedEndpoints
 from specgate_lab.workload import mixed_prompts
 
-LENGTHS = (8, 48, 128)
-TEMPERATURES = (0.0, 1.0)
-SEEDS = (1, 2)
+MAX_TOKENS = 128
+MAX_DRAWN_GAMMA = 8
+GRAMMARS = (r"[a-z_]{4,40}\(self(, [a-z_]{2,12}){0,3}\):", r"[0-9]{4}-[0-9]{2}-[0-9]{2}( [a-z]{1,8}){1,20}")
 LEAVES = 0.15
 """The share of streaming clients that leave in mid-answer."""
 REST_S = 0.5
@@ -42,9 +43,8 @@ class Way(StrEnum):
 
 
 class Ask(NamedTuple):
-    """One request: its number in the catalogue. Its client leaves ``leaves_after`` so many tokens; None: it stays."""
+    """One request. Its client leaves ``leaves_after`` so many tokens; None: it stays."""
 
-    number: int
     text: str
     request: GenerationRequest
     way: Way
@@ -54,34 +54,46 @@ class Ask(NamedTuple):
         """Whether the client leaves with so many tokens."""
         return self.leaves_after is not None and num_tokens > self.leaves_after
 
-
-def catalogue() -> list[tuple[str, GenerationRequest]]:
-    """Return every prompt and request that is ever asked: so few that each is asked many times."""
-    kinds = product(LENGTHS, TEMPERATURES, SEEDS)
-    return [
-        (text, GenerationRequest((), SamplingParams(temperature=temperature), length, seed=seed, ignore_eos=True))
-        for text, (length, temperature, seed) in zip(cycle(mixed_prompts()), kinds, strict=False)
-    ]
+    def __str__(self) -> str:
+        return f"{self.way}, {self.request}, after {self.text[:_SHOWN]!r}"
 
 
-def draw(rng: random.Random, asked: Sequence[tuple[str, GenerationRequest]]) -> Ask:
+def draw(rng: random.Random) -> Ask:
     """Return the next request of a client."""
-    number = rng.randrange(len(asked))
-    text, request = asked[number]
+    text = rng.choice(mixed_prompts())
+    sampling = SamplingParams(
+        temperature=rng.choice((0.0, 0.5, 1.0)),
+        top_p=rng.choice((1.0, 1.0, 0.9)),
+        top_k=rng.choice((0, 0, 20)),
+        frequency_penalty=rng.choice((0.0, 0.0, 0.5)),
+    )
+    request = GenerationRequest(
+        (),
+        sampling,
+        rng.randint(1, MAX_TOKENS),
+        seed=rng.getrandbits(32),
+        ignore_eos=True,
+        gamma=rng.choice((None, *range(MAX_DRAWN_GAMMA + 1))),
+        gate=rng.choice(list(Gate)),
+        verification=rng.choice(list(Verification)),
+        grammar=Grammar(GrammarKind.REGEX, rng.choice(GRAMMARS)) if rng.random() < 1 / 5 else None,
+    )
     way = rng.choice(list(Way))
     leaves = way in (Way.GRPC_STREAM, Way.HTTP_STREAM) and rng.random() < LEAVES
-    return Ask(number, text, request, way, rng.randrange(request.max_tokens) if leaves else None)
+    cut = rng.randrange(len(text) // 2)
+    return Ask(text[cut:], request, way, rng.randrange(request.max_tokens) if leaves else None)
 
 
 @dataclass(frozen=True, slots=True)
 class Expected:
     """The target's own answer; ``near_ties`` is how often its choice was too close to be the same in every batch.
 
-    0 where a row is the same in every batch.
+    0 where a row is the same in every batch. ``is_law``: only the law of the answer is promised, not its tokens.
     """
 
     token_ids: tuple[int, ...]
     near_ties: int
+    is_law: bool = False
 
 
 @dataclass(slots=True)
@@ -92,57 +104,61 @@ class Tally:
     left: int = 0
     near_ties: int = 0
     tokens: int = 0
+    compared_tokens: int = 0
+    requests: set[int] = field(default_factory=set)
     differing: list[str] = field(default_factory=list)
     failed: Counter[str] = field(default_factory=Counter)
 
     def add(self, ask: Ask, token_ids: Sequence[int], expected: Expected) -> None:
         """Count one answer, or as much of it as its client waited for."""
         self.tokens += len(token_ids)
+        self.requests.add(hash(str(ask)))
         self.whole += ask.leaves_after is None
         self.left += ask.leaves_after is not None
-        enough = len(expected.token_ids) if ask.leaves_after is None else ask.leaves_after + 1
-        is_short = len(token_ids) < enough
+        if expected.is_law:
+            # A grammar may end a text early.
+            is_short = not token_ids if ask.request.grammar else len(token_ids) < _fewest(ask, ask.request.max_tokens)
+            self.differing += [str(ask)] if is_short else []
+            return
+        self.compared_tokens += len(token_ids)
+        is_short = len(token_ids) < _fewest(ask, len(expected.token_ids))
         if not is_short and tuple(token_ids) == expected.token_ids[: len(token_ids)]:
             return
         # A near tie makes another text, but none that breaks off.
         if expected.near_ties and not is_short:
             self.near_ties += 1
         else:
-            seed, length = ask.request.seed, ask.request.max_tokens
-            self.differing.append(f"{ask.way}, seed {seed}, {length} tokens after {ask.text[:_SHOWN]!r}")
+            self.differing.append(str(ask))
 
 
-async def answers_of_target(
-    apis: ServedEndpoints, asked: Sequence[tuple[str, GenerationRequest]], *, batch_invariant: bool
-) -> list[Expected]:
-    """Return the target's own answers to everything that will be asked: under shared noise they are the same texts."""
-    answers = []
+def _fewest(ask: Ask, length: int) -> int:
+    """Return how many tokens of an answer of ``length`` a client has at the least."""
+    return length if ask.leaves_after is None else min(length, ask.leaves_after + 1)
+
+
+async def answer_of_target(apis: ServedEndpoints, ask: Ask, *, batch_invariant: bool) -> Expected:
+    """Return the target's own answer: in greedy and under shared noise it is the same text. Raises SpecgateError."""
+    if ask.request.rejects:
+        return Expected((), 0, is_law=True)
+    alone = TARGET_ALONE.of(ask.request)
     async with GrpcClient(apis.grpc) as own:
-        for text, request in asked:
-            alone = TARGET_ALONE.of(request)
-            token_ids = [token_id async for delta in own.stream(alone, text) for token_id in delta.token_ids]
-            answers.append(Expected(tuple(token_ids), 0 if batch_invariant else own.stats.near_ties))
-    return answers
+        token_ids = [token_id async for delta in own.stream(alone, ask.text) for token_id in delta.token_ids]
+        return Expected(tuple(token_ids), 0 if batch_invariant else own.stats.near_ties)
 
 
-async def client(
-    apis: ServedEndpoints,
-    asked: Sequence[tuple[str, GenerationRequest]],
-    expected: Sequence[Expected],
-    seed: int,
-    tally: Tally,
-) -> None:
+async def client(apis: ServedEndpoints, seed: int, tally: Tally, *, batch_invariant: bool) -> None:
     """Ask until cancelled."""
     rng = random.Random(seed)
     while True:
-        ask = draw(rng, asked)
+        ask = draw(rng)
         try:
             token_ids = await _answer(apis, ask)
+            expected = await answer_of_target(apis, ask, batch_invariant=batch_invariant)
         except SpecgateError as error:
             tally.failed[f"{type(error).__name__}: {error}"[:_SHOWN]] += 1
             await asyncio.sleep(REST_S)
             continue
-        tally.add(ask, token_ids, expected[ask.number])
+        tally.add(ask, token_ids, expected)
 
 
 async def _answer(apis: ServedEndpoints, ask: Ask) -> list[int]:

@@ -3,26 +3,13 @@
 import os
 from contextlib import suppress
 from pathlib import Path
-from typing import NamedTuple
 
-from specgate.kernel_sockets import listening
-from specgate.rpc.endpoint import is_loopback
+from specgate.kernel_sockets import ListeningSocket, listening
 
 _PROC = Path("/proc")
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 _GONE = (OSError, ValueError, IndexError)
 """What reading about a process raises that has just ended."""
-
-
-class Listener(NamedTuple):
-    """A TCP address that a process listens on."""
-
-    host: str
-    port: int
-
-    @property
-    def is_loopback(self) -> bool:
-        return is_loopback(self.host)
 
 
 def descendants(pid: int) -> dict[int, str]:
@@ -61,7 +48,7 @@ def num_descriptors(pid: int) -> int:
     return 0
 
 
-def listeners(pid: int) -> list[Listener]:
+def listeners(pid: int) -> list[ListeningSocket]:
     """Return where a process listens, by TCP; nothing where it has ended, or belongs to another user."""
     inodes = set()
     with suppress(*_GONE):
@@ -70,6 +57,5 @@ def listeners(pid: int) -> list[Listener]:
                 name = str(descriptor.readlink())
                 if name.startswith("socket:["):
                     inodes.add(int(name[8:-1]))
-        found = listening(_PROC / str(pid) / "net")
-        return sorted(Listener(one.host, one.port) for one in found if one.inode in inodes)
+        return sorted(one for one in listening(_PROC / str(pid) / "net") if one.inode in inodes)
     return []

@@ -1,5 +1,6 @@
 """From a target to a draft: its texts, the training, the judgement, the folder."""
 
+import hashlib
 import json
 import shutil
 from collections.abc import Callable, Sequence
@@ -15,7 +16,7 @@ from specgate.devices import pick_device
 from specgate.errors import InvalidArgument, ModelLoadError
 from specgate.tokenizer import load_tokenizer
 from specgate.types import dtype_on
-from specgate.weights import fingerprint
+from specgate.weights import weight_files
 from specgate_lab.options import make_folder
 from specgate_lab.report import write_json, write_whole
 from specgate_lab.train.lessons import read_chunks
@@ -25,6 +26,8 @@ from specgate_lab.train.texts import Beginning, beginnings_of, write_texts
 from specgate_lab.train.training import Trainer, judge
 
 WORK, RECIPE, REPORT = "training", "recipe.json", "training.json"
+_BLOCK_BYTES, _BLOCKS = 4096, 32
+"""Of each file of weights that go into a fingerprint: two trainings of one shape differ in every one of them."""
 
 OnProgress = Callable[[str, int, int, str], None]
 """Called with a stage's name, how much of it is done, how much there is, and a word on it."""
@@ -91,7 +94,7 @@ def _begin(recipe: Recipe, out: Path, prompts: Sequence[Beginning]) -> Path:
     """Return the folder of unfinished work, once it is known to be of this recipe."""
     work, file = out / WORK, out / RECIPE
     # The same token ids mean another text under other weights; two prompts files may have one name.
-    mark = {**asdict(recipe), "fingerprint": fingerprint(recipe.target), "prompts": [*map(list, prompts)]}
+    mark = {**asdict(recipe), "fingerprint": _fingerprint(recipe.target), "prompts": [*map(list, prompts)]}
     text = json.dumps(mark, indent=2)
     if file.is_file():
         is_ours = file.read_text(encoding="utf-8") == text
@@ -103,6 +106,21 @@ def _begin(recipe: Recipe, out: Path, prompts: Sequence[Beginning]) -> Path:
     write_whole(file, text, "out")
     make_folder("out", work)
     return work
+
+
+def _fingerprint(name: str) -> str:
+    """Return a digest of a model's weights: of the headers of its files and of samples of what is in them."""
+    digest = hashlib.sha256()
+    for path in weight_files(name):
+        size = path.stat().st_size
+        digest.update(f"{path.name} {size}\n".encode())
+        with path.open("rb") as file:
+            header = int.from_bytes(file.read(8), "little")
+            digest.update(file.read(min(header, size)))
+            for block in range(_BLOCKS):
+                file.seek(8 + header + max(size - 8 - header - _BLOCK_BYTES, 0) * block // (_BLOCKS - 1))
+                digest.update(file.read(_BLOCK_BYTES))
+    return digest.hexdigest()
 
 
 def _load_target(name: str, device: torch.device) -> Any:

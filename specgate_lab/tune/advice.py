@@ -164,10 +164,6 @@ def _on_mode(choice: Choice, final: FinalRound) -> list[str]:
 
 
 def _instead(drafters: Sequence[DrafterChoice]) -> list[str]:
-    methods = {one.method for one in drafters}
-    words = []
-    if DraftMethod.MODEL not in methods:
-        words.append("A draft can be made from texts of the target: orchestrator train-draft.")
-    if DraftMethod.LAYER_SKIP not in methods:
-        words.append("The target's own layers may draft for it: orchestrator tune layers.")
-    return words
+    if DraftMethod.MODEL in {one.method for one in drafters}:
+        return []
+    return ["A draft can be made from texts of the target: orchestrator train-draft."]

@@ -25,13 +25,9 @@ from specgate_lab.report import ResultsFile, can_draw
 from specgate_lab.tune.advice import Advice, FinalRound, advise, finalists
 from specgate_lab.tune.candidates import DrafterChoice, default_choice, drafters_of
 from specgate_lab.tune.compare import SHORT_PROMPTS, Comparison, two_modes
-from specgate_lab.tune.layers.command import tune_layers
-from specgate_lab.tune.recording import few_enough, record_texts, spread
+from specgate_lab.tune.recording import few_enough, record_answers, spread
 from specgate_lab.tune.report import draw_advice, print_choices, write_config
 from specgate_lab.tune.versus_target import of_length, seeded
-
-tune = typer.Typer(name="tune", invoke_without_command=True)
-tune.command("layers")(tune_layers)
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,9 +46,7 @@ class TuneOptions:
             show_default="all that there can be",
         ),
     ] = None
-    source_skip: Annotated[
-        str | None, typer.Option(metavar="FILE", help="Skip file for the source layer-skip, written by tune layers.")
-    ] = None
+    source_skip: Annotated[str | None, typer.Option(metavar="FILE", help="Skip file for the source layer-skip.")] = None
     repeats: Annotated[int, typer.Option(help="Runs of each finalist, within --budget-s.")] = 5
     budget_s: Annotated[
         float, typer.Option(metavar="S", help="No finalist starts another run after so many seconds.")
@@ -78,10 +72,8 @@ class TuneOptions:
         return tuple(map(DraftMethod, names_of("sources", self.sources, DraftMethod)))
 
 
-@tune.callback()
 @takes_groups
-def tune_pair(
-    context: typer.Context,
+def tune(
     models: ModelOptions,
     sampling: SamplingOptions,
     options: TuneOptions,
@@ -92,11 +84,8 @@ def tune_pair(
 ) -> None:
     """Measure on your prompts which draft source, gate and run-ahead are fastest, and write a configuration.
 
-    The advice may be to draft nothing. `tune layers` makes a draft of the target's own blocks.
+    The advice may be to draft nothing.
     """
-    if context.invoked_subcommand is not None:
-        _refuse_flags_before(context)
-        return
     _check_models(models)
     drafters = drafters_of(models, options.source_skip, options.methods)
     request = request_for(models, DraftingOptions(verification=verification), sampling)
@@ -117,14 +106,6 @@ def tune_pair(
         files.append(options.out / "advice.png")
         draw_advice(files[-1], advice)
     print_files(log, files)
-
-
-def _refuse_flags_before(context: typer.Context) -> None:
-    """Raise InvalidArgument for a flag that would be taken from a command that follows."""
-    for name in context.params:
-        source = context.get_parameter_source(name)
-        if source is not None and source.name == "COMMANDLINE":
-            raise InvalidArgument(name, f"goes behind `{context.invoked_subcommand}`")
 
 
 def _check_models(models: ModelOptions) -> None:
@@ -150,8 +131,8 @@ async def _compare(
     capacity, default = capacity_for(prompts, 1), default_choice(models)
     async with open_pair(models, with_draft=False, capacity=capacity, log=log) as pair:
         requests = seeded([with_token_ids(prompt, pair.tokenizer) for prompt in prompts])
-        recording = await record_texts(pair.orchestrator, requests, bars.counter("target writes", len(requests)))
-        requests = of_length(requests, [len(text.answer) for text in recording.texts])
+        recording = await record_answers(pair.orchestrator, requests, bars.counter("target writes", len(requests)))
+        requests = of_length(requests, recording.lengths)
         comparison = Comparison(pair, models, options.source_skip, capacity, log)
         tried = await comparison.first_round(drafters, requests, bars)
         choices = finalists(tried, default)

@@ -1,8 +1,7 @@
-"""The prompts of a search or a comparison, and the target's own answers to them."""
+"""The prompts of a comparison, and how long the target's own answers to them are."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields
-from typing import Any, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar
 
 from rich.console import Console
 
@@ -10,7 +9,7 @@ from orchestrator.decode.request import GenerationRequest
 from orchestrator.generation.orchestrator import Orchestrator
 from orchestrator.terminal.prompts import Prompt
 from specgate.errors import InvalidArgument
-from specgate.types import SamplingParams
+from specgate_lab.experiment import Sample
 from specgate_lab.gate_choice import TARGET_ALONE
 from specgate_lab.variants import pair_variant
 
@@ -19,25 +18,15 @@ MAX_PROMPTS = 32
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True)
-class RecordedText:
-    """An answer of the target, its prompt, and how it was sampled; ``sampling`` is as JSON has it."""
-
-    prompt: tuple[int, ...]
-    answer: tuple[int, ...]
-    seed: int
-    sampling: dict[str, Any]
-
-
 class Recording(NamedTuple):
-    """The texts, and the microseconds that one of their tokens took, all included."""
+    """The tokens of each answer, and the microseconds that a token took, all included."""
 
-    texts: tuple[RecordedText, ...]
+    lengths: tuple[int, ...]
     alone_us: float
 
 
-async def record_texts(
-    orchestrator: Orchestrator, requests: Sequence[GenerationRequest], on_text: Callable[[], None]
+async def record_answers(
+    orchestrator: Orchestrator, requests: Sequence[GenerationRequest], on_answer: Callable[[], None]
 ) -> Recording:
     """Let the target alone answer every request.
 
@@ -46,16 +35,14 @@ async def record_texts(
         SpecgateError: a request broke off.
     """
     _check_lengths(requests, orchestrator.target_info.context_length)
-    decode, texts, tokens, seconds = pair_variant(orchestrator, TARGET_ALONE), list[RecordedText](), 0, 0.0
+    decode, samples = pair_variant(orchestrator, TARGET_ALONE), list[Sample]()
     for request in requests:
-        sample = await decode(request)
-        seed, law = sample.stats[0].seed, sampling_object(request.sampling)
-        texts.append(RecordedText(tuple(request.prompt_token_ids), sample.token_ids, seed, law))
-        tokens, seconds = tokens + sample.tokens, seconds + sample.seconds
-        on_text()
+        samples.append(await decode(request))
+        on_answer()
+    tokens, seconds = sum(sample.tokens for sample in samples), sum(sample.seconds for sample in samples)
     if tokens == 0 or seconds == 0:
         raise InvalidArgument("max_tokens", "leaves too few tokens to measure the target")
-    return Recording(tuple(texts), seconds / tokens * 1e6)
+    return Recording(tuple(len(sample.token_ids) for sample in samples), seconds / tokens * 1e6)
 
 
 def _check_lengths(requests: Sequence[GenerationRequest], context_length: int) -> None:
@@ -64,12 +51,6 @@ def _check_lengths(requests: Sequence[GenerationRequest], context_length: int) -
         if length + request.max_tokens > context_length:
             problem = f"prompt {number} has {length} tokens, and {request.max_tokens} are to be written: together more"
             raise InvalidArgument("prompts", f"{problem} than the target's context of {context_length}")
-
-
-def sampling_object(sampling: SamplingParams) -> dict[str, Any]:
-    """Return how texts are sampled, as JSON has it."""
-    values = {field.name: getattr(sampling, field.name) for field in fields(sampling)}
-    return {**values, "logit_bias": dict(sampling.logit_bias)}
 
 
 def few_enough(prompts: Sequence[Prompt], log: Console) -> list[Prompt]:

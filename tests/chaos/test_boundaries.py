@@ -16,7 +16,7 @@ from tests.support.in_process import STUBS
 from tests.support.services import PAIR, running
 from tests.support.two_hosts import two_hosts, why_not
 
-pytestmark = [pytest.mark.chaos, pytest.mark.timeout(120)]
+pytestmark = pytest.mark.chaos
 
 
 def test_strangers_hear_no_path(chaos: ChaosTable) -> None:

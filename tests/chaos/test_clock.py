@@ -16,7 +16,7 @@ DATES = {
     "orchestrator/cli/keys.py": "datetime.now(UTC).date()",
     # A span's ends are dates; how long it took was measured elsewhere.
     "specgate/tracing.py": "end_ns = time.time_ns()",
-    "orchestrator/terminal/results.py": "return folder / f",
+    "specgate_lab/report.py": "return folder / f",
     "specgate_lab/provenance.py": '"date": datetime.now(UTC)',
 }
 """Where it is read, and for what. Anything else measures with time.monotonic, or tells why it must not."""

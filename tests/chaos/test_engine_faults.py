@@ -26,7 +26,7 @@ from tests.support.in_process import STUBS, InProcess, serving
 from tests.support.models import write_llama
 from tests.support.session_machine import Open, finished, verify
 
-pytestmark = [pytest.mark.chaos, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.chaos
 
 NUM_REQUESTS = 10_000
 AT_A_TIME = 32

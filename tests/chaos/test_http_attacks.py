@@ -11,7 +11,7 @@ from tests.support.chaos_http import HEAD, closed_within, many
 from tests.support.chaos_system import System
 from tests.support.chaos_table import ChaosRow, ChaosTable
 
-pytestmark = [pytest.mark.chaos, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.chaos
 
 CLOSED_WITHIN_S = 60.0
 HONEST_WITHIN_S = 5.0

@@ -21,7 +21,7 @@ from tests.support.chaos_system import MODEL, System
 from tests.support.chaos_table import ChaosTable
 from tests.support.door_process import CONTEXT_LENGTH, DoorProcess, door_process
 
-pytestmark = [pytest.mark.chaos, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.chaos
 
 MAX_LOOP_CPU_MS = 50.0
 """Of the thread that serves everybody, for one request at a stretch."""

@@ -11,7 +11,7 @@ import pytest
 
 pytest.importorskip("ray")
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.slow
 
 FLAGS = ["--json-events", "--set", "drafter=null", "--set", "gateway.http.port=0", "--set", "gateway.grpc.port=0"]
 ENDS_WITHIN_S = 120.0

@@ -19,7 +19,7 @@ from tests.support.chaos_table import ChaosRow, ChaosTable
 from tests.support.services import PAIR, Service, running
 from tests.support.two_hosts import ADDRESSES, TwoHosts, two_hosts, why_not
 
-pytestmark = [pytest.mark.chaos, pytest.mark.timeout(240)]
+pytestmark = pytest.mark.chaos
 
 JITTER_S = 0.1
 NUM_RESETS = 20

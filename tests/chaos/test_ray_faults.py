@@ -23,10 +23,10 @@ from specgate_lab.soak.processes import descendants
 from tests.support.chaos_streams import FAULT_AT, NUM_TOKENS, watch
 from tests.support.chaos_system import SMALL, end, errors_of, serving_system, start_serve
 from tests.support.chaos_table import ChaosTable
-from tests.support.ray_cluster import wait_until
+from tests.support.patience import wait_until
 from tests.support.services import PAIR
 
-pytestmark = [pytest.mark.chaos, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.chaos
 
 RAY = str(Path(sys.executable).parent / "ray")
 LEAVES_WITHIN_S = 180.0

@@ -20,13 +20,13 @@ from ray import serve
 from orchestrator.cluster.pool import ServePool
 from orchestrator.decode.request import Delta, GenerationRequest
 from orchestrator.policy.gates import Gate
-from orchestrator.services.links import GrpcDialer
-from orchestrator.services.streams import ChannelCache
 from specgate.errors import ServiceUnavailable
 from specgate.types import FinishReason, SamplingParams, TokenSource
 from specgate_lab.clients import GrpcClient
 from tests.support.fake_services import free_port
-from tests.support.ray_cluster import RAY_MARKS, Cluster, kill, replicas, wait_until
+from tests.support.orchestrating import dialing
+from tests.support.patience import wait_until
+from tests.support.ray_cluster import RAY_MARKS, Cluster, kill, replicas
 from tests.support.services import HELD_OUT_PROMPTS
 
 pytestmark = RAY_MARKS
@@ -193,13 +193,11 @@ async def test_a_killed_gateway_takes_its_leases_along(client: GrpcClient, unbro
 async def check_capacity(role: str, num_sessions: int) -> None:
     """All sessions can be leased, and no page is held."""
     handle = serve.get_deployment_handle(role.capitalize(), APP)
-    pool, channels = ServePool(role, handle, wait_s=20.0), ChannelCache()
-    leases = [await pool.lease() for _ in range(num_sessions)]
-    dialer = GrpcDialer(channels, 10.0)
-    for lease in leases:
-        info = await dialer.model_info(lease, role)
-        assert (info.active_sessions, info.free_kv_tokens) == (0, info.kv_tokens)
-    await channels.close()
+    pool = ServePool(role, handle, wait_s=20.0)
+    async with dialing() as dialer:
+        for lease in [await pool.lease() for _ in range(num_sessions)]:
+            info = await dialer.model_info(lease, role)
+            assert (info.active_sessions, info.free_kv_tokens) == (0, info.kv_tokens)
     await pool.close()
 
 

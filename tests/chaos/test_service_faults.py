@@ -16,7 +16,6 @@ from tests.support.chaos_table import ChaosTable
 from tests.support.orchestrating import connected
 from tests.support.services import PAIR, Service, running
 
-pytestmark = pytest.mark.timeout(180)
 LOSSES = [
     pytest.param(signal.SIGKILL, marks=pytest.mark.kills),
     pytest.param(signal.SIGSTOP, marks=pytest.mark.chaos),
@@ -48,13 +47,12 @@ async def test_a_slow_drafter_is_asked_less(fleet: Fleet, chaos: ChaosTable) -> 
         chaos.row(f"drafter slow, {SLOW_FORWARD_US / 1e3:g} ms a forward, under auto") as row,
         running("drafter", PAIR / "draft", module=SLOW) as slow,
     ):
-        rates = []
-        for drafter, gate in ((fleet.drafter, Gate.NONE), (slow, Gate.AUTO)):
-            start_s = time.monotonic()
-            gamma = 0 if gate is Gate.NONE else None
-            await fleet.disturbed(row, {}, drafter=drafter, gate=gate, gamma=gamma)
-            rates.append(NUM_TOKENS / (time.monotonic() - start_s))
-        row.seen = f"{rates[1] / rates[0]:.2f} × the target alone; {row.seen}"
+        seen = await fleet.disturbed(row, {}, drafter=slow, gate=Gate.AUTO, gamma=None)
+        num_accepted = seen.sources.count(TokenSource.ACCEPTED)
+        row.seen = f"{num_accepted} of {NUM_TOKENS} tokens are the drafter's; {row.seen}"
+        assert len(seen.token_ids) == NUM_TOKENS
+        # Each costs many times what the target takes for one, so what remains is to look whether it still does.
+        assert num_accepted < NUM_TOKENS / 10
 
 
 @pytest.mark.parametrize("number", LOSSES)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from specgate_lab.provenance import provenance
-from specgate_lab.report import write_json
+from specgate_lab.report import ResultsFile
 from tests.clients.served import Served, Through, serving
 from tests.support.clients import ClientTable
 from tests.support.cut_proxy import Cut, CutProxy
@@ -52,5 +52,5 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
     for row in rows:
         terminalreporter.write_line(f"{row['name']} {row['version']}: {row['held']}; {row['ran']}; {row['seen']}")
     if results := config.getoption("--results"):
-        origin = provenance(["make", "test-clients"])
-        write_json(Path(results) / "clients.json", {"provenance": origin, "rows": rows})
+        file = ResultsFile(Path(results) / "clients.json", provenance=provenance(["make", "test-clients"]))
+        file.write({"rows": rows})

@@ -52,7 +52,7 @@ def rendered(values: Values | None = None, chart: Path = CHART) -> Rendered:
     """Return what ``helm template`` prints, as a mapping each; raises RefusedByHelm for all that lint warns of."""
     pytest.importorskip("helm_python", reason="no Helm: pip install helm-python-sdk")
     command = [sys.executable, "-c", PROGRAM, str(chart), json.dumps(values or {})]
-    done = subprocess.run(command, check=False, timeout=60, capture_output=True, text=True)
+    done = subprocess.run(command, check=False, capture_output=True, text=True)
     if done.returncode:
         raise RefusedByHelm(done.stderr)
     messages, files = json.loads(done.stdout)

@@ -23,7 +23,7 @@ def configured(folder: Path, *names: str) -> "subprocess.CompletedProcess[str]":
     command = [program("docker-compose"), *(f"--file={folder / name}" for name in names), "config"]
     # Without the variables of whoever runs the tests, which the files read.
     environment = {"PATH": os.environ["PATH"]}
-    return subprocess.run(command, check=False, timeout=60, capture_output=True, text=True, env=environment)
+    return subprocess.run(command, check=False, capture_output=True, text=True, env=environment)
 
 
 def volume(read: str | dict[str, str]) -> tuple[str, Path]:
@@ -119,14 +119,14 @@ def test_promtool_takes_the_files_that_are_mounted(tmp_path: Path) -> None:
     for place, file in files.items():
         shutil.copy(file, tmp_path / Path(place).name)
     command = [program("promtool", "prometheus"), "check", "config", tmp_path / "prometheus.yml"]
-    done = subprocess.run(command, check=False, timeout=60, capture_output=True, text=True)
+    done = subprocess.run(command, check=False, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "2 rule files found" in done.stdout
 
 
 def test_make_tls_makes_every_file_that_is_named(tmp_path: Path) -> None:
     program("openssl")
-    subprocess.run([FOLDER / "make_tls.sh", tmp_path], check=True, timeout=60, capture_output=True)
+    subprocess.run([FOLDER / "make_tls.sh", tmp_path], check=True, capture_output=True)
     text = "".join((FOLDER / name).read_text() for name in ("compose.tls.yaml", "gateway.tls.yaml"))
     named = {word.strip("},").rpartition("/")[2] for word in text.split() if "/etc/specgate/tls/" in word}
     made = {file.name for file in tmp_path.iterdir()}

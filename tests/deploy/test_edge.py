@@ -24,6 +24,7 @@ from tests.orchestrator.api.keys.test_doors import RIGHT, generated, shown
 from tests.orchestrator.api.queues import Room, open_room
 from tests.specgate.rpc.certificates import Certificates
 from tests.support.fake_services import free_port
+from tests.support.patience import patience
 from tests.support.programs import program
 
 CONFIG = Path(__file__).resolve().parent.parent.parent / "deploy" / "edge" / "nginx.conf"
@@ -71,7 +72,7 @@ async def edge(folder: Path) -> AsyncIterator[Edge]:
         config = configured(folder, certificates, port, http.endpoint, door.endpoint)
         process = await asyncio.create_subprocess_exec(nginx, "-c", config, "-p", folder, "-g", "daemon off;")
         try:
-            async with asyncio.timeout(30):
+            async with patience():
                 while True:
                     try:
                         (await asyncio.open_connection("127.0.0.1", port))[1].close()

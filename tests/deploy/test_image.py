@@ -18,7 +18,7 @@ needs_hadolint = pytest.mark.skipif(HADOLINT is None, reason="no hadolint: pip i
 
 def faults_of(dockerfile: Path) -> str:
     assert HADOLINT is not None
-    done = subprocess.run([HADOLINT, dockerfile], check=False, timeout=60, capture_output=True, text=True)
+    done = subprocess.run([HADOLINT, dockerfile], check=False, capture_output=True, text=True)
     assert (done.returncode == 0) == (done.stdout == ""), done.stderr
     return done.stdout
 
@@ -34,12 +34,6 @@ def test_the_user_is_a_number_and_not_root() -> None:
     assert int(user) > 0
     assert int(group) > 0
     assert f"--uid {user} " in " ".join(instructions("RUN"))
-
-
-def test_the_base_image_has_a_version() -> None:
-    (python,) = (line for line in instructions("ARG") if line.startswith("PYTHON="))
-    assert re.fullmatch(r"PYTHON=3\.\d+\.\d+-slim-\w+", python)
-    assert {line.split()[0] for line in instructions("FROM")} == {"python:${PYTHON}"}
 
 
 def test_what_is_copied_is_there_and_all_that_is_sent() -> None:
@@ -62,15 +56,6 @@ def test_all_packages_of_the_project_are_in_the_image() -> None:
     (install,) = (line for line in instructions("RUN") if "pip install" in line)
     assert "--constraint constraints.txt" in install
     assert "'.[ray,otel]'" in install
-
-
-def test_the_c_library_is_built_and_its_compiler_left_behind() -> None:
-    build, image = DOCKERFILE.read_text().split("\nFROM ")[1:]
-    assert re.search(r"(?s)\binstall [^\n]* gcc libc6-dev\n.*\nCOPY [^\n]* setup\.py .*\bpip install\b", build)
-    assert "COPY --from=build /installed /usr/local" in image
-    (compiler,) = (line for line in instructions("RUN") if "gcc" in line and "$DEVICE" in line)
-    assert compiler.startswith('if [ "$DEVICE" = cuda ]')
-    assert image.count("gcc") == 1
 
 
 def test_no_library_of_this_machine_is_sent() -> None:

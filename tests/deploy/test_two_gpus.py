@@ -48,7 +48,7 @@ def asked_by(tmp_path: Path, *flags: str, cards: int) -> tuple[list[str], Settin
     # A copy takes the programs of PATH, where the script itself would take those of .venv.
     shutil.copytree(DEPLOY, tmp_path / "deploy")
     script = tmp_path / "deploy" / "two_gpus.sh"
-    done = subprocess.run([script, *flags], env=environ, check=False, timeout=60, capture_output=True, text=True)
+    done = subprocess.run([script, *flags], env=environ, check=False, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     return (tmp_path / "asked").read_text().split(), settings_of(yaml.safe_load(done.stdout))
 
@@ -76,9 +76,7 @@ def test_what_is_asked_of_ray_and_serve(
 @pytest.mark.parametrize(("nvidia_smi", "cards"), [("exit 127\n", 0), (lists_cards(1), 1)])
 def test_a_host_with_too_few_cards_is_offered_less(nvidia_smi: str, cards: int, tmp_path: Path) -> None:
     environ = with_stubs(tmp_path / "bin", nvidia_smi=nvidia_smi, ray=RAY, orchestrator="")
-    done = subprocess.run(
-        [DEPLOY / "two_gpus.sh"], env=environ, check=False, timeout=30, capture_output=True, text=True
-    )
+    done = subprocess.run([DEPLOY / "two_gpus.sh"], env=environ, check=False, capture_output=True, text=True)
     assert done.returncode == 1
     assert f"this host has {cards} NVIDIA cards and 2 are needed; --one-card takes one, --cpu" in done.stderr
 
@@ -98,13 +96,12 @@ def running(environ: dict[str, str], *flags: str) -> Iterator[IO[str]]:
 
 def cards_by_role(environ: dict[str, str]) -> dict[str, list[str]]:
     command = [sys.executable, "-m", "orchestrator.cli", "status", "--json"]
-    shown = subprocess.run(command, env=environ, check=True, timeout=60, capture_output=True, text=True)
+    shown = subprocess.run(command, env=environ, check=True, capture_output=True, text=True)
     replicas: list[dict[str, Any]] = json.loads(shown.stdout)["replicas"]
     return {replica["role"]: replica["cards"] for replica in replicas}
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
 @pytest.mark.parametrize(("flags", "cards", "distinct"), [((), 2, 2), (("--one-card",), 1, 1)])
 def test_each_replica_sees_the_cards_that_it_was_given(
     flags: tuple[str, ...], cards: int, distinct: int, tmp_path: Path

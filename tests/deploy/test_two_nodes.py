@@ -19,11 +19,10 @@ def permits_namespaces() -> bool:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
 @pytest.mark.skipif(not permits_namespaces(), reason="needs root, ip and curl")
 def test_a_stream_over_two_nodes() -> None:
     pytest.importorskip("ray")
-    shown = subprocess.run([SCRIPT, "local"], check=False, timeout=280, capture_output=True, text=True)
+    shown = subprocess.run([SCRIPT, "local"], check=False, capture_output=True, text=True)
     assert shown.returncode == 0, shown.stderr
     lines = shown.stdout.splitlines()
     events = [json.loads(line.removeprefix("data: ")) for line in lines if line.startswith("data: {")]

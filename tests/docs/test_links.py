@@ -46,18 +46,6 @@ def test_links_lead_somewhere(page: Path) -> None:
     assert [problem for problem in problems if problem] == []
 
 
-def test_a_broken_link_is_found(tmp_path: Path) -> None:
-    page = ROOT / "docs" / "quickstart.md"
-    text = "# The first `run`\n[a](no.md) [b](#second) [c](#the-first-run) ![d](../README.md) `[e](no)` [f](https://x.y/)\n"
-    assert links(text) == ["no.md", "#second", "#the-first-run", "../README.md", "https://x.y/"]
-    assert anchors(text + "## The first `run`\n") == {"the-first-run", "the-first-run-1"}
-    assert [bool(problem_of(page, link)) for link in ("no.md", "../README.md#no", "../README.md")] == [
-        True,
-        True,
-        False,
-    ]
-
-
 def test_pages_that_code_names_exist() -> None:
     files = [*ROOT.glob("*.*"), ROOT / "Makefile", *(path for folder in SOURCES for path in (ROOT / folder).rglob("*"))]
     missing = [

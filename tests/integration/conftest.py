@@ -1,19 +1,15 @@
-"""One drafter and one verifier with the bundled pair, shared by the tests of a module."""
-
-from collections.abc import Iterator
+"""The two services of the bundled pair, by name."""
 
 import pytest
 
-from tests.support.services import PAIR, Service, running
+from tests.support.services import Service
 
 
-@pytest.fixture(scope="module")
-def drafter() -> Iterator[Service]:
-    with running("drafter", PAIR / "draft") as service:
-        yield service
+@pytest.fixture(scope="session")
+def drafter(bundled_services: tuple[Service, Service]) -> Service:
+    return bundled_services[0]
 
 
-@pytest.fixture(scope="module")
-def verifier() -> Iterator[Service]:
-    with running("verifier", PAIR / "target") as service:
-        yield service
+@pytest.fixture(scope="session")
+def verifier(bundled_services: tuple[Service, Service]) -> Service:
+    return bundled_services[1]

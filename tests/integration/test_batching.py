@@ -1,7 +1,6 @@
 """Whoever else is served: sixteen requests of all kinds at once get the texts that each of them gets alone."""
 
 import asyncio
-from collections import Counter
 from collections.abc import Iterator
 
 import pytest
@@ -11,11 +10,9 @@ from orchestrator.decode.request import GenerationRequest
 from orchestrator.decode.text import TextTokenizer
 from orchestrator.generation.orchestrator import Generation, Orchestrator
 from orchestrator.policy.gates import Gate
-from orchestrator.services.links import GrpcDialer
-from orchestrator.services.streams import ChannelCache
 from specgate.types import ModelInfo
 from tests.support.mixed import SAMPLINGS, sharing_prompts
-from tests.support.orchestrating import PATIENT, connected, expect_texts, run, run_all
+from tests.support.orchestrating import Widths, connected, dialing, expect_texts, run, run_all
 from tests.support.services import HELD_OUT_PROMPTS, PAIR, Service, running
 
 PROMPT_LENGTHS = (600, 5, 420, 37, 250, 600, 12, 380, 90, 512, 5, 310, 150, 64, 450, 21)
@@ -69,24 +66,21 @@ def mixed_requests(round_index: int) -> list[GenerationRequest]:
 
 async def together(
     orchestrator: Orchestrator, requests: list[GenerationRequest], interval_s: float
-) -> list[Generation]:
+) -> tuple[list[Generation], Widths]:
     """Run all requests, each of which comes a while after the one before it; results in order."""
+    widths = Widths()
     async with asyncio.TaskGroup() as group:
         tasks = []
         for request in requests:
-            tasks.append(group.create_task(run(orchestrator, request)))
+            tasks.append(group.create_task(run(orchestrator, request, [widths.on_record])))
             await asyncio.sleep(interval_s)
-    return [task.result() for task in tasks]
+    return [task.result() for task in tasks], widths
 
 
 async def model_infos(drafter: Service, verifier: Service) -> list[ModelInfo]:
-    channels = ChannelCache()
-    dialer = GrpcDialer(channels, open_timeout_s=10.0)
-    try:
+    async with dialing() as dialer:
         services = (("drafter", drafter), ("verifier", verifier))
         return [await dialer.model_info(Lease(service.endpoint), role) for role, service in services]
-    finally:
-        await channels.close()
 
 
 async def expect_all_free(drafter: Service, verifier: Service, boot_ids: list[str]) -> None:
@@ -105,9 +99,8 @@ def expect_same(name: str, generations: list[Generation], expected: list[Generat
         assert (one.text, one.finish_reason) == (other.text, other.finish_reason)
 
 
-def expect_batched(generations: list[Generation], sharing: int) -> None:
+def expect_batched(generations: list[Generation], widths: Widths, sharing: int) -> None:
     """Forwards were shared by so many, drafts were asked for and used: else the equality would mean little."""
-    widths = sum((g.stats.batch_widths for g in generations), Counter())
     print(f"sessions a forward: {dict(sorted(widths.items()))}")
     assert max(widths) >= sharing
     assert sum(g.stats.accepted for g in generations) > 100
@@ -123,15 +116,15 @@ async def test_sixteen_at_once_write_what_each_writes_alone(
     boot_ids = [info.boot_id for info in await model_infos(drafter, verifier)]
     for round_index in range(num_rounds):
         requests, results = mixed_requests(round_index), []
-        async with connected([drafter], [verifier], PATIENT) as orchestrator:
+        async with connected([drafter], [verifier]) as orchestrator:
             for interval_s in INTERVALS_S:
                 results.append(await together(orchestrator, requests, interval_s))
                 await expect_all_free(drafter, verifier, boot_ids)
         # Afterwards: the services know nothing of these prompts when all of them come at once.
         # Each finds the page of the one behind it, and no prefix of its own in it.
-        async with connected([drafter], [lone_verifier], PATIENT) as orchestrator:
+        async with connected([drafter], [lone_verifier]) as orchestrator:
             expected = (await run_all(orchestrator, requests[::-1], concurrency=1))[::-1]
-        for interval_s, generations in zip(INTERVALS_S, results, strict=True):
+        for interval_s, (generations, widths) in zip(INTERVALS_S, results, strict=True):
             expect_same(f"round {round_index}, one every {interval_s} s", generations, expected)
             # Of those that come one by one, a quick machine has ended some before others begin.
-            expect_batched(generations, sharing=2 if interval_s else 4)
+            expect_batched(generations, widths, sharing=2 if interval_s else 4)

@@ -8,12 +8,11 @@ from typing import Any
 import pytest
 
 from orchestrator.decode.ports import Lease
-from orchestrator.services.links import GrpcDialer
-from orchestrator.services.streams import ChannelCache
 from specgate.runtime.kv_pages import PagePool
 from specgate.types import Proposal, SamplingParams, SessionSpec, Verdict, Verification, VerifyRequest
-from tests.support.in_process import InProcess
-from tests.support.models import KnownModel, quiet, run_task, write_llama
+from tests.support.in_process import InProcess, serving
+from tests.support.models import KnownModel, run_task, write_llama
+from tests.support.orchestrating import dialing
 from tests.support.sessions import open_session
 from verifier_svc.verifier import Verifying, VerifySession
 
@@ -23,41 +22,36 @@ PROMPT = tuple((7 * i * i + 3 * i) % 64 for i in range(5 * BLOCK + 3))
 SPEC = SessionSpec(PROMPT, SamplingParams(), 1, Verification.SHARED_NOISE, 8)
 
 
-class Counting(InProcess):
-    """Counts the rows of all forwards."""
+class Counting:
+    """Counts the rows of all forwards of a service."""
 
-    num_rows = 0
-
-    def _adapt(self, runner: Any) -> None:
-        super()._adapt(runner)
-        forward = runner.forward
+    def __init__(self, service: InProcess) -> None:
+        self.endpoint, self.num_rows = service.endpoint, 0
+        forward = service.runner.forward
 
         def counted(batch: Any, **options: Any) -> Any:
             self.num_rows += sum(rows.num_rows for rows in batch)
             return forward(batch, **options)
 
-        runner.forward = counted
+        service.runner.forward = counted
 
 
 @pytest.fixture
 async def verifier(tmp_path: Path) -> AsyncIterator[Counting]:
-    service = Counting("verifier", write_llama(tmp_path / "target"))
-    await service.replica.start(quiet)
-    yield service
-    await service.replica.drain()
+    async with serving("verifier", write_llama(tmp_path / "target")) as service:
+        yield Counting(service)
 
 
 async def told_of(service: Counting, spec: SessionSpec) -> int:
     """Return what the verdicts of a session tell; what was run for the prompt is the rest of it."""
-    channels = ChannelCache()
     service.num_rows = 0
-    session = await GrpcDialer(channels, 30.0).open_verifier(Lease(service.endpoint), spec)
-    length = len(spec.committed_token_ids)
-    first = [verdict async for verdict in session.verify(VerifyRequest(1, length, Proposal()))]
-    num_run = service.num_rows
-    again = [verdict async for verdict in session.verify(VerifyRequest(2, length + 1, Proposal()))]
-    await session.close()
-    await channels.close()
+    async with dialing() as dialer:
+        session = await dialer.open_verifier(Lease(service.endpoint), spec)
+        length = len(spec.committed_token_ids)
+        first = [verdict async for verdict in session.verify(VerifyRequest(1, length, Proposal()))]
+        num_run = service.num_rows
+        again = [verdict async for verdict in session.verify(VerifyRequest(2, length + 1, Proposal()))]
+        await session.close()
     (cached_tokens,) = {verdict.cached_tokens for verdict in (*first, *again)}
     assert cached_tokens == min(length - num_run, len(spec.prompt_token_ids))
     return cached_tokens

@@ -1,11 +1,8 @@
 """Whatever drafts come from, the text is the target's own, and who drafted a token is told."""
 
-import json
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import ExitStack
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -13,9 +10,8 @@ from orchestrator.decode.request import GenerationRequest
 from orchestrator.decode.text import TextTokenizer
 from orchestrator.policy.gates import Gate
 from specgate.types import DraftMethod, SamplingParams, Verification
-from tests.support.models import skip_file
 from tests.support.orchestrating import connected, expect_texts, num_prepared, run_all
-from tests.support.services import HELD_OUT_PROMPTS, PAIR, Service, running
+from tests.support.services import HELD_OUT_PROMPTS, PAIR, Service, copying_and_skipping
 
 GREEDY, NOISY = SamplingParams(temperature=0.0), SamplingParams(temperature=0.7, top_p=0.9)
 COPY = "".join(HELD_OUT_PROMPTS[:2] * 2)
@@ -33,17 +29,9 @@ SIZES = [
 
 @pytest.fixture(scope="module")
 def drafters(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Service]]:
-    file = tmp_path_factory.mktemp("skip") / "skip.json"
-    file.write_text(json.dumps(skip_file(str(PAIR / "target"), attention=[3], mlp=[2, 3])))
-    flags: dict[str, tuple[Path | None, tuple[str, ...]]] = {
-        "suffix": (None, ()),
-        "layer-skip": (PAIR / "target", ("--skip", str(file), "--run-ahead", "16")),
-    }
-    with ExitStack() as stack:
-        yield {
-            method: stack.enter_context(running("drafter", model, "--method", method, *more))
-            for method, (model, more) in flags.items()
-        }
+    folder, skip = tmp_path_factory.mktemp("skip"), {"num_layers": 12, "attention": [3], "mlp": [2, 3]}
+    with copying_and_skipping(folder, PAIR / "target", skip, ahead=16) as drafters:
+        yield drafters
 
 
 def prompts(count: int) -> list[tuple[int, ...]]:

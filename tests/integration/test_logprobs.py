@@ -18,7 +18,7 @@ from specgate.types import SamplingParams, TokenLogprobs, TokenSource, Verificat
 from tests.support.grammars import regex
 from tests.support.in_process import serving
 from tests.support.models import TOKENIZER_SIZE, Mix, eager_logits, eager_model, write_llama
-from tests.support.orchestrating import PATIENT, connected
+from tests.support.orchestrating import connected
 
 NUM_TOP = 3
 MAX_TOKENS = 24
@@ -124,7 +124,7 @@ async def test_they_are_those_of_transformers_whoever_brings_the_token(folder: P
     async with (
         serving("drafter", folder / "draft", **settings) as drafter,
         serving("verifier", folder / "target") as verifier,
-        connected([drafter], [verifier], PATIENT, tokenizer=folder / "target") as orchestrator,
+        connected([drafter], [verifier], tokenizer=folder / "target") as orchestrator,
     ):
         # A drafter that always has others to serve prepares nothing.
         slots = asyncio.Semaphore(3)

@@ -1,9 +1,7 @@
 """Rejection sampling through the real services has the target's joint law, by full enumeration and chi-square."""
 
-import json
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator
-from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,9 +14,9 @@ from orchestrator.generation.orchestrator import Generation
 from orchestrator.policy.gates import Gate
 from specgate.types import SamplingParams, Verification
 from tests.support.chisquare import Text, joint_law, p_value
-from tests.support.models import skip_file, write_llama
-from tests.support.orchestrating import PATIENT, connected, num_prepared, run_all
-from tests.support.services import Service, running
+from tests.support.models import write_llama
+from tests.support.orchestrating import connected, num_prepared, run_all
+from tests.support.services import Service, copying_and_skipping, running
 
 VOCAB_SIZE = 6
 EOS = 5
@@ -93,7 +91,7 @@ async def seeded(
 ) -> list[Generation]:
     """Run a request with each of these seeds."""
     drafter, verifier = services
-    async with connected([drafter], [verifier], PATIENT, tokenizer=None) as orchestrator:
+    async with connected([drafter], [verifier], tokenizer=None) as orchestrator:
         return await run_all(orchestrator, [replace(base, seed=seed) for seed in seeds], concurrency)
 
 
@@ -138,18 +136,9 @@ async def test_joint_law_of_four_tokens(
 @pytest.fixture(scope="module")
 def sources(pair: tuple[Path, Path], tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Service]]:
     """A drafter of every method that is not a model's alone."""
-    _, target = pair
-    file = tmp_path_factory.mktemp("skip") / "skip.json"
-    file.write_text(json.dumps(skip_file(str(target), attention=[1], mlp=[0])))
-    flags: dict[str, tuple[Path | None, tuple[str, ...]]] = {
-        "suffix": (None, ()),
-        "layer-skip": (target, ("--skip", str(file))),
-    }
-    with ExitStack() as stack:
-        yield {
-            method: stack.enter_context(running("drafter", model, *FLAGS, "--method", method, *more))
-            for method, (model, more) in flags.items()
-        }
+    folder, skip = tmp_path_factory.mktemp("skip"), {"num_layers": 2, "attention": [1], "mlp": [0]}
+    with copying_and_skipping(folder, pair[1], skip, *FLAGS) as drafters:
+        yield drafters
 
 
 @pytest.mark.parametrize("num_runs", RUNS)

@@ -90,26 +90,32 @@ async def test_the_target_goes_on_by_itself_and_the_text_stays(
     expect_texts("followed", ahead, [one.token_ids for one in without])
 
 
-@pytest.mark.parametrize("gate", [Gate.NONE, Gate.AUTO])
-@pytest.mark.parametrize("verification", Verification)
+@pytest.fixture(scope="module")
+def mortal_drafter() -> Iterator[Service]:
+    with running("drafter", PAIR / "draft", "--run-ahead", "8") as drafter:
+        yield drafter
+
+
+@pytest.mark.parametrize(
+    ("verification", "gate"), [(Verification.SHARED_NOISE, Gate.NONE), (Verification.REJECTION, Gate.AUTO)]
+)
 async def test_a_drafter_that_is_killed_while_it_guesses_is_not_missed(
-    verification: Verification, gate: Gate, verifier: Service
+    verification: Verification, gate: Gate, mortal_drafter: Service, verifier: Service
 ) -> None:
     """And is asked again once it is back."""
     first = requests(SAMPLINGS["temperature 1"], verification)[0]
     request = replace(first, gamma=4, gate=gate, max_tokens=300, ignore_eos=True)
-    with running("drafter", PAIR / "draft", "--run-ahead", "8") as drafter:
-        async with connected([drafter], [verifier]) as orchestrator:
-            alone = await run(orchestrator, replace(request, gamma=0))
-            generation, drafted_before = orchestrator.generate(request), None
-            async for _ in generation:
-                if drafted_before is not None:
-                    # A slow reader: the drafter is asked again long before the end.
-                    await asyncio.sleep(0.02)
-                elif len(generation.token_ids) > 20:
-                    drafted_before = generation.stats.drafted
-                    await asyncio.to_thread(drafter.kill)
-                    await asyncio.to_thread(drafter.start)
+    async with connected([mortal_drafter], [verifier]) as orchestrator:
+        alone = await run(orchestrator, replace(request, gamma=0))
+        generation, drafted_before = orchestrator.generate(request), None
+        async for _ in generation:
+            if drafted_before is not None:
+                # A slow reader: the drafter is asked again long before the end.
+                await asyncio.sleep(0.02)
+            elif len(generation.token_ids) > 20:
+                drafted_before = generation.stats.drafted
+                await asyncio.to_thread(mortal_drafter.kill)
+                await asyncio.to_thread(mortal_drafter.start)
     assert len(generation.token_ids) == 300
     assert drafted_before
     assert generation.stats.drafter_failures == 1

@@ -9,7 +9,7 @@ from specgate.types import Proposal, SamplingParams, SparseDistribution, Verific
 from specgate_lab.bench.rows import rows_of
 from specgate_lab.gate_choice import GateChoice
 from specgate_lab.variants import Traffic, decode_in_turns, pair_variant
-from tests.support.orchestrating import PATIENT, connected
+from tests.support.orchestrating import connected
 from tests.support.services import HELD_OUT_PROMPTS, Service
 
 SHARED_NOISE_BYTES, REJECTION_BYTES = 200, 6_000
@@ -21,7 +21,7 @@ SHARED_NOISE_BYTES, REJECTION_BYTES = 200, 6_000
 )
 async def test_bytes_of_a_round(drafter: Service, verifier: Service, verification: Verification, limit: int) -> None:
     traffic = Traffic()
-    async with connected([drafter], [verifier], PATIENT, traffic.counted) as orchestrator:
+    async with connected([drafter], [verifier], wrap_call=traffic.counted) as orchestrator:
         prompt = orchestrator.tokenizer.encode(HELD_OUT_PROMPTS[0])
         plan = {"gamma": 5, "gate": Gate.NONE, "verification": verification}
         like = GenerationRequest(prompt, SamplingParams(), max_tokens=48, seed=1, ignore_eos=True, **plan)

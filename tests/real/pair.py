@@ -12,7 +12,7 @@ from orchestrator.decode.text import TextTokenizer
 from orchestrator.generation.orchestrator import Orchestrator
 from scripts import real_model
 from tests.real.chats import CHATS
-from tests.support.orchestrating import PATIENT, connected
+from tests.support.orchestrating import connected
 from tests.support.services import Service, running
 
 # Asked for at import: a test's own environment has none of our variables.
@@ -61,7 +61,7 @@ class Services(NamedTuple):
 
     def connected(self) -> contextlib.AbstractAsyncContextManager[Orchestrator]:
         """An orchestrator that has learned nothing yet."""
-        return connected([self.drafter], [self.verifier], PATIENT, tokenizer=TARGET)
+        return connected([self.drafter], [self.verifier], tokenizer=TARGET)
 
 
 @contextlib.contextmanager

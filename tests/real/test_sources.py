@@ -1,11 +1,8 @@
 """With a real model: whatever drafts come from, the text is what transformers' ``generate`` writes."""
 
-import json
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import ExitStack
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -13,9 +10,8 @@ from orchestrator.decode.request import GenerationRequest
 from orchestrator.policy.gates import Gate
 from specgate.types import DraftMethod, SamplingParams, Verification
 from tests.real.pair import MAX_TOKENS, TARGET, generated, prompts, tokenizer
-from tests.support.models import skip_file
 from tests.support.orchestrating import connected, expect_texts, run_all
-from tests.support.services import Service, running
+from tests.support.services import Service, copying_and_skipping, running
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(900)]
 
@@ -33,18 +29,12 @@ GATES = ((4, Gate.NONE), (None, Gate.AUTO))
 @pytest.fixture(scope="module")
 def both(folders: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[dict[str, Service], Service]]:
     """A drafter of every method, and the verifier."""
-    file = tmp_path_factory.mktemp("skip") / "skip.json"
-    file.write_text(json.dumps(skip_file(str(TARGET), attention=[10, 12, 14], mlp=[12, 16])))
-    flags: dict[str, tuple[Path | None, tuple[str, ...]]] = {
-        "suffix": (None, ()),
-        "layer-skip": (TARGET, ("--skip", str(file), "--run-ahead", "8")),
-    }
-    with ExitStack() as stack:
-        drafters = {
-            method: stack.enter_context(running("drafter", model, "--method", method, *more))
-            for method, (model, more) in flags.items()
-        }
-        yield drafters, stack.enter_context(running("verifier", TARGET))
+    folder, skip = tmp_path_factory.mktemp("skip"), {"num_layers": 30, "attention": [10, 12, 14], "mlp": [12, 16]}
+    with (
+        copying_and_skipping(folder, TARGET, skip, ahead=8) as drafters,
+        running("verifier", TARGET) as verifier,
+    ):
+        yield drafters, verifier
 
 
 def chats() -> list[tuple[int, ...]]:

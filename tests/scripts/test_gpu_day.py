@@ -11,8 +11,6 @@ from typing import Any
 import pytest
 import torch
 
-from specgate.service.config import parse_flags
-
 ROOT = Path(__file__).resolve().parents[2]
 STEPS = """
 import os, signal, subprocess, sys, time
@@ -105,13 +103,6 @@ def test_what_there_is_no_time_for_is_skipped_and_an_earlier_day_is_kept_beside(
     assert sorted(file.name.partition("-")[0] for file in day.out.iterdir()) == ["gpu_day", "gpu_day.json"]
 
 
-def test_steps_are_chosen_by_name_or_group(day: Day, script: Callable[[str], Any]) -> None:
-    steps = script("gpu_day_steps.catalogue").all_steps()
-    names = [step.name for step in day.day.chosen(steps, ["exact", "smoke"])]
-    assert names == ["smoke", "exact:bfloat16", "exact:float32"]
-    assert day.day.chosen(steps, []) == steps
-
-
 @pytest.mark.parametrize(
     ("body", "told"),
     [
@@ -137,8 +128,8 @@ def test_a_file_of_gpu_tests_must_pass_and_show_something(
     assert found == told
 
 
-@pytest.mark.parametrize("acceptance", [0.6, 1.0])
-def test_a_draft_agrees_as_often_as_was_planted(script: Callable[[str], Any], acceptance: float) -> None:
+def test_a_draft_agrees_as_often_as_was_planted(script: Callable[[str], Any]) -> None:
+    acceptance = 0.6
     planted = script("gpu_day_steps.planted")
     shape = {"hidden_size": 64, "num_hidden_layers": 1, "num_attention_heads": 2, "num_key_value_heads": 1}
     shape |= {"intermediate_size": 32, "vocab_size": 512}
@@ -160,7 +151,7 @@ def test_the_command_walks_dry_and_refuses_what_it_does_not_know(tmp_path: Path)
     command = [str(ROOT / "scripts" / "gpu_day"), "--wheels", str(tmp_path), "--dry", "--out", str(tmp_path), "--only"]
     environment = {**os.environ, "PYTHON": sys.executable}
     refused, walked = (
-        subprocess.run([*command, step], check=False, capture_output=True, text=True, timeout=90, env=environment)
+        subprocess.run([*command, step], check=False, capture_output=True, text=True, env=environment)
         for step in ("smoking", "smoke")
     )
     assert refused.returncode == 1
@@ -171,12 +162,3 @@ def test_the_command_walks_dry_and_refuses_what_it_does_not_know(tmp_path: Path)
     assert told["dry"] is True
     assert told["provenance"]["versions"]["torch"]
     assert [step["name"] for step in told["steps"]] == ["smoke"]
-
-
-def test_services_share_a_card(day: Day, script: Callable[[str], Any], tmp_path: Path) -> None:
-    context = day.step.Context(day.step.Where(dry=True, scratch=tmp_path, root=ROOT), "", 60.0)
-    service = script("gpu_day_steps.serving").service(context, "drafter", "m", run_ahead=0)
-    flags = parse_flags("drafter", service.arguments(0))
-    assert (flags.device, flags.dtype, flags.drafting.run_ahead_rows) == ("cpu", "float32", 0)
-    # Whatever is free is not one service's alone.
-    assert flags.kv_tokens is not None

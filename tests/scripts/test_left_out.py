@@ -51,7 +51,7 @@ def ended(folder: Path, *flags: str, **environ: str) -> tuple[int, list[str]]:
     inherited = {name: value for name, value in os.environ.items() if name != "CI"}
     environ = {**inherited, "PYTHONPATH": str(ROOT), **environ}
     command = [sys.executable, "-m", "pytest", "-p", "tests.support.left_out", "-p", "no:cacheprovider", *flags]
-    done = subprocess.run(command, cwd=folder, env=environ, check=False, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(command, cwd=folder, env=environ, check=False, capture_output=True, text=True)
     _, _, told = done.stdout.partition(" did not run ")
     return done.returncode, [line for line in told.splitlines()[1:] if line and not line.startswith("=")]
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from orchestrator.decode.output_text import OutputText
-from orchestrator.decode.request import GenerationRequest, GenerationStats
+from orchestrator.decode.request import GenerationRequest
 from orchestrator.decode.session import Session
 from orchestrator.generation.generation import Generation
 from orchestrator.policy.auto.learner import Learner
@@ -14,6 +14,7 @@ from orchestrator.services.reattach import NoDrafter, ReattachingDrafter
 from orchestrator.services.timeouts import Timeouts
 from specgate.errors import SpecgateError
 from specgate.types import SamplingParams, SessionSpec
+from specgate_lab.measured_stats import MeasuredStats
 from specgate_lab.timeline import Arrival, RequestTimeline
 from tests.support.fake_fleet import FakeDialer, FakePool, MakeVerifier
 from tests.support.fakes import VOCAB_SIZE, FakeVerifier
@@ -73,7 +74,7 @@ class Ticks:
 def a_timeline(
     due_s: float,
     *arrivals: tuple[float, int],
-    stats: GenerationStats | None = None,
+    stats: MeasuredStats | None = None,
     error: SpecgateError | None = None,
 ) -> RequestTimeline:
-    return RequestTimeline(due_s, tuple(Arrival(*one) for one in arrivals), stats or GenerationStats(), error)
+    return RequestTimeline(due_s, tuple(Arrival(*one) for one in arrivals), stats or MeasuredStats(), error)

@@ -13,10 +13,8 @@ from triton.backends.compiler import GPUTarget
 SHARED_BYTES = {80: 163 << 10, 90: 227 << 10}
 """What a block may have, by compute capability."""
 _CUOBJDUMP = Path(triton.__file__).parent / "backends" / "nvidia" / "bin" / "cuobjdump"
-_WAIT = re.compile(r"ACQBULK|CCTL\.IVALL")
-"""The wait for another launch, and what follows a look at a barrier of programs."""
-_TOLD = re.compile(r"REDG\.E\.ADD")
-"""How a program says that it has ended a phase."""
+_WAIT = "ACQBULK"
+"""The wait for the launch before."""
 _LOAD = re.compile(r"LDG\.E\.128")
 
 
@@ -61,13 +59,13 @@ class MachineCode(NamedTuple):
     Attributes:
         registers: of a thread.
         stack_bytes: of a thread, for want of registers.
-        early_loads: loads of 16 bytes before each of its waits, and behind what it told others before.
+        early_loads: loads of 16 bytes before it waits; none where it never does.
         block_barriers: waits of a block's threads for each other.
     """
 
     registers: int
     stack_bytes: int
-    early_loads: tuple[int, ...]
+    early_loads: int
     block_barriers: int
 
 
@@ -83,6 +81,6 @@ def machine_code(compiled: Any) -> MachineCode:
     """Return what is in the machine code of a kernel that Triton compiled."""
     usage, sass = cuobjdump(compiled, "--dump-resource-usage"), cuobjdump(compiled, "-sass")
     found = dict(re.findall(r"(REG|STACK):(\d+)", usage))
-    *phases, _ = _WAIT.split(sass)
-    early = tuple(len(_LOAD.findall(_TOLD.split(phase)[-1])) for phase in phases)
-    return MachineCode(int(found["REG"]), int(found["STACK"]), early, sass.count("BAR.SYNC"))
+    early, wait, _ = sass.partition(_WAIT)
+    early_loads = len(_LOAD.findall(early)) if wait else 0
+    return MachineCode(int(found["REG"]), int(found["STACK"]), early_loads, sass.count("BAR.SYNC"))

@@ -5,6 +5,8 @@ import time
 from collections import Counter
 from collections.abc import Callable
 
+from tests.support.patience import PATIENCE_S
+
 OURS = frozenset({"drafter_svc", "orchestrator", "specgate", "specgate_lab", "verifier_svc"})
 BOUNDED = (
     "drafter_svc.run_ahead.sharpness",
@@ -15,7 +17,6 @@ BOUNDED = (
 """Modules of what is learned, by mode, and of what is cached: prefixes within the pages, compiled grammars."""
 FEW = 8
 """Of a class that may be more: what is kept of the last requests. What leaks grows with their number."""
-PATIENCE_S = 30.0
 
 
 def at_rest() -> Counter[str]:

@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from orchestrator.decode.request import Delta
+from orchestrator.services.timeouts import Timeouts
 from tests.support.chaos_fleet import REQUEST
 from tests.support.chaos_streams import watch
 from tests.support.orchestrating import connected
@@ -32,7 +33,7 @@ async def _told(deltas: AsyncIterator[Delta]) -> AsyncIterator[Delta]:
 
 
 async def _main(verifier: str, drafter: str) -> None:
-    async with connected([At(drafter)], [At(verifier)]) as orchestrator:
+    async with connected([At(drafter)], [At(verifier)], Timeouts()) as orchestrator:
         seen = await watch(_told(aiter(orchestrator.generate(REQUEST))))
     print(json.dumps({"token_ids": seen.token_ids, "gap_s": seen.gap_s, "told": seen.told}), flush=True)
 

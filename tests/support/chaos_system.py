@@ -21,7 +21,7 @@ from specgate_lab.soak.replicas import ServedReplica, replicas_under
 from tests.support.chaos_fleet import NOTHING_LEFT, ask, left_at
 from tests.support.chaos_streams import SEEDED, Faults, Seen, watch
 from tests.support.chaos_table import ChaosRow
-from tests.support.ray_cluster import wait_until
+from tests.support.patience import wait_until
 from tests.support.services import HELD_OUT_PROMPTS
 
 MODEL = "chaos"
@@ -116,10 +116,9 @@ class System:
         before = self.memory_mb()
         seen = await watch(self.stream(), faults)
         row.seen, row.gap_s = seen.told, seen.gap_s
-        row.text_equal = seen.token_ids == self.text[: len(seen.token_ids)]
         self.wait_back(num_verifiers)
         self.check_left(row, before)
-        assert row.text_equal
+        row.compare(seen.token_ids, self.text)
         return seen
 
     def check_left(self, row: ChaosRow, before: dict[int, float]) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from specgate_lab.provenance import provenance
-from specgate_lab.report import write_json
+from specgate_lab.report import ResultsFile
 
 MAX_TOLD = 160
 Rows = Sequence[dict[str, Any]]
@@ -29,6 +29,16 @@ class ChaosRow:
     left: str | None = None
     grown_mb: float | None = None
     broke: str = ""
+
+    def compare(self, token_ids: Sequence[int], whole: Sequence[int]) -> None:
+        """Say whether tokens are the beginning of the whole text; of no tokens nothing is said.
+
+        Raises:
+            AssertionError: they are not.
+        """
+        if token_ids:
+            self.text_equal = tuple(token_ids) == tuple(whole[: len(token_ids)])
+            assert self.text_equal
 
     def to_object(self) -> dict[str, Any]:
         """Return the row as the table and the file hold it."""
@@ -78,8 +88,8 @@ class ChaosTable:
     @staticmethod
     def write(path: Path, rows: Rows, first_seed: int) -> None:
         """Write rows and where they come from, whole or not at all."""
-        origin = provenance(["make", "chaos"])
-        write_json(path, {"provenance": origin, "first_seed": first_seed, "rows": list(rows)})
+        file = ResultsFile(path, provenance=provenance(["make", "chaos"]))
+        file.write({"first_seed": first_seed, "rows": list(rows)})
 
 
 def _cell(value: Any) -> str:

@@ -10,9 +10,10 @@ import os
 import subprocess
 import sys
 import tempfile
+import time
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -30,9 +31,9 @@ from tests.orchestrator.api.http_serving import serving_http
 from tests.orchestrator.api.queues import PATIENT
 from tests.support.at_rest import at_rest
 from tests.support.chaos_fleet import NOTHING_LEFT, left_at
-from tests.support.loop_clock import LoopClock, watched_loop
 from tests.support.tool_calls import TEMPLATES
 
+BEAT_S = 0.001
 MODEL = "fake"
 CONTEXT_LENGTH = 1024
 VOCAB_SIZE = 4096
@@ -85,6 +86,41 @@ def door_process() -> Iterator[DoorProcess]:
         # Its input ends with the pipe, and it with its input.
         process.communicate(timeout=END_S)
     assert process.returncode == 0
+
+
+class LoopClock:
+    """The worst that a loop did since it was last read."""
+
+    def __init__(self) -> None:
+        self._worst_cpu_s = self._worst_wait_s = 0.0
+
+    async def read(self) -> tuple[float, float]:
+        """Return the longest stretch of CPU time and the longest wait, in milliseconds, and begin anew."""
+        # What runs now may be the end of a stretch, which the next beat counts.
+        await asyncio.sleep(10 * BEAT_S)
+        worst = self._worst_cpu_s * 1e3, self._worst_wait_s * 1e3
+        self._worst_cpu_s = self._worst_wait_s = 0.0
+        return worst
+
+    async def beat(self) -> None:
+        """Run for as long as the loop is to be watched. A stretch ends where this is scheduled again."""
+        while True:
+            cpu_s, due_s = time.thread_time(), time.monotonic() + BEAT_S
+            await asyncio.sleep(BEAT_S)
+            self._worst_cpu_s = max(self._worst_cpu_s, time.thread_time() - cpu_s)
+            self._worst_wait_s = max(self._worst_wait_s, time.monotonic() - due_s)
+
+
+@asynccontextmanager
+async def watched_loop() -> AsyncIterator[LoopClock]:
+    """Watch the running loop while the context lasts."""
+    clock = LoopClock()
+    beating = asyncio.create_task(clock.beat())
+    try:
+        yield clock
+    finally:
+        beating.cancel()
+        await asyncio.wait((beating,))
 
 
 async def _rest(pair: Pair, queue: RequestQueue) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Drafting sessions on one engine, and a runner on the CPU that drafts in one launch, by whatever stands for a card."""
+"""Drafting sessions on one engine, and a runner on the CPU that drafts in one call, by whatever stands for a card."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -8,7 +8,7 @@ from typing import Any
 from drafter_svc.drafter import DraftSession
 from specgate.runtime.attention.reference import varlen_attention
 from specgate.runtime.attention.varlen import VarlenKernel
-from specgate.runtime.cuda.decoder.one_launch import Driver, StackedDecoder
+from specgate.runtime.cuda.decoder.drafting import StackedDecoder, StepLauncher
 from specgate.runtime.cuda.graphs import EagerCapturer
 from specgate.runtime.engine.draft_check import add_drafter, stack_decoder
 from specgate.runtime.engine.engine import Engine
@@ -70,7 +70,7 @@ async def drafting(runner: ModelRunner, *, chains: bool = True) -> AsyncIterator
 
 
 def slow_without(runner: ModelRunner) -> float:
-    """Say that a draft in one launch is faster than forwards in a row, which it is not here."""
+    """Say that a draft in one call is faster than forwards in a row, which it is not here."""
     return 2.0 if runner.drafter is None else 1.0
 
 
@@ -85,17 +85,17 @@ def stacked(folder: Path, page_size: int = 64) -> tuple[ModelRunner, StackedDeco
     return runner, decoder
 
 
-def runner_with(folder: Path, *drivers: Driver, page_size: int = 64) -> ModelRunner:
-    """Return a runner on which the first of these ways that is right drafts."""
+def runner_with(folder: Path, launcher: StepLauncher, page_size: int = 64) -> ModelRunner:
+    """Return a runner that drafts in one call."""
     runner, decoder = stacked(folder, page_size)
-    add_drafter(runner, decoder, drivers, EagerCapturer(), quiet, slow_without)
-    assert runner.drafter or not drivers
+    add_drafter(runner, decoder, launcher, EagerCapturer(), quiet, slow_without)
+    assert runner.drafter
     return runner
 
 
 def by_torch(folder: Path) -> tuple[ModelRunner, TorchDecoder]:
-    """Return a runner that drafts by torch, and what launches, which has launched nothing that is told."""
+    """Return a runner that drafts by torch, and what drafts, which has drafted nothing that is told."""
     decoder = TorchDecoder()
-    runner = runner_with(folder, Driver("torch", decoder, is_whole=True))
+    runner = runner_with(folder, StepLauncher("torch", decoder))
     decoder.sizes.clear()
     return runner, decoder

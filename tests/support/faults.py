@@ -10,7 +10,7 @@ from orchestrator.services.failover import FailoverVerifier
 from orchestrator.services.reattach import ReattachingDrafter
 from orchestrator.services.timeouts import Timeouts
 from specgate.types import SessionSpec
-from tests.support.decoding import make_session, make_spec, run
+from tests.support.decoding import emitted, make_session, make_spec, run, target_alone
 from tests.support.fake_fleet import FakeDialer, FakePool, MakeDrafter, MakeVerifier
 from tests.support.fakes import FakeDrafter, FakeVerifier, Fault
 
@@ -49,6 +49,12 @@ class Run:
             assert self.drafters.num_leased == self.verifiers.num_leased == 0
             assert all(one.closed for one in self.dialer.opened_drafters)
             assert all(one.closed for one in self.dialer.opened_verifiers)
+
+
+async def exact(one: Run) -> Run:
+    """Run a request to its end, and check that its text is what the target alone says: no gap and no repeat."""
+    assert emitted(await one()) == target_alone(one.session.opening_spec)
+    return one
 
 
 def drafter(agreement: float = 0.8, **faults: Fault) -> MakeDrafter:

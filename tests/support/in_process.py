@@ -13,6 +13,7 @@ from specgate.v1 import types_pb2
 from specgate.v1.drafter_service_pb2_grpc import DrafterServiceStub
 from specgate.v1.verifier_service_pb2_grpc import VerifierServiceStub
 from tests.support.models import quiet
+from tests.support.patience import PATIENCE_S
 
 STUBS: dict[str, Any] = {"drafter": DrafterServiceStub, "verifier": VerifierServiceStub}
 
@@ -23,11 +24,12 @@ class InProcess:
     def __init__(self, role: str, folder: Path, **settings: Any) -> None:
         self.role = role
         values = {"device": "cpu", "threads": 1, "max_sessions": 48, "kv_tokens": 32_768, "drain_s": 1.0, **settings}
-        self.replica = Replica(role, config_of(role, model=str(folder), **values), adapt=self._adapt)
-        self.runner: Any = None
+        self.replica = Replica(role, config_of(role, model=str(folder), **values))
 
-    def _adapt(self, runner: Any) -> None:
-        self.runner = runner
+    @property
+    def runner(self) -> Any:
+        """What no client sees: faults are put into it, and pages counted."""
+        return self.replica._served.engine.runner  # type: ignore[attr-defined]
 
     @property
     def endpoint(self) -> str:
@@ -38,7 +40,7 @@ class InProcess:
         pool = self.runner.pool
         return int(pool.num_pages - pool.num_free)
 
-    async def settled(self, timeout_s: float = 30.0) -> None:
+    async def settled(self, timeout_s: float = PATIENCE_S) -> None:
         """Return once it has no session and no page in use. Raises TimeoutError where one stays."""
         async with asyncio.timeout(timeout_s), open_channel(self.endpoint) as channel:
             stub = STUBS[self.role](channel)

@@ -6,6 +6,7 @@ from contextlib import AbstractAsyncContextManager, contextmanager
 from typing import Any, TypeVar
 
 from orchestrator.terminal.background import BackgroundLoop
+from tests.support.patience import PATIENCE_S
 
 T = TypeVar("T")
 
@@ -38,7 +39,7 @@ class LoopThread(BackgroundLoop):
             yield self.run(_first(entered, asyncio.wrap_future, holding))
         finally:
             self._loop.call_soon_threadsafe(left.set)
-            holding.result(60.0)
+            holding.result(PATIENCE_S)
 
 
 async def _first(entered: "asyncio.Queue[T]", wrap: Any, holding: Any) -> T:

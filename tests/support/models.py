@@ -25,7 +25,6 @@ from specgate.runtime.kv_pages import PagePool
 from specgate.runtime.loading import LoadedModel, load
 from specgate.runtime.sampling_step import ForwardResult
 from specgate.runtime.scheduler import ForwardRequest, Limits, Rows, Scheduler
-from specgate.weights import fingerprint
 
 T = TypeVar("T")
 
@@ -159,14 +158,6 @@ def write_tokenizer(folder: Path) -> Path:
 def rewrite_json(path: Path, **fields: Any) -> None:
     """Change fields of a JSON file, such as a model's config.json."""
     path.write_text(json.dumps({**json.loads(path.read_text()), **fields}))
-
-
-def skip_file(name: str, attention: list[int], mlp: list[int]) -> dict[str, Any]:
-    """Return the content of a skip file for the model ``name``, see ``layer_skip``."""
-    num_layers = AutoConfig.from_pretrained(name).num_hidden_layers
-    return {
-        "model": {"fingerprint": fingerprint(name), "num_layers": num_layers}, "attention": attention, "mlp": mlp
-    }  # fmt: skip
 
 
 def skip_without_varlen() -> None:

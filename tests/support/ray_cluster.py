@@ -5,8 +5,7 @@ import os
 import shutil
 import signal
 import tempfile
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 from unittest.mock import patch
@@ -15,14 +14,14 @@ import pytest
 import ray
 from ray import serve
 
+from tests.support.patience import PATIENCE_S
+
 # What Ray's own code does while a test looks on; ours stays an error.
 RAY_WARNINGS = (
     "ignore::ResourceWarning",
     "ignore:Tip. In future versions of Ray:FutureWarning",
 )
-# The time of a file's first test has the start of the cluster and of what is deployed in it.
-RAY_MARKS = [*(pytest.mark.filterwarnings(warning) for warning in RAY_WARNINGS), pytest.mark.timeout(300)]
-PATIENCE_S = 60.0
+RAY_MARKS = [pytest.mark.filterwarnings(warning) for warning in RAY_WARNINGS]
 
 
 class Cluster(NamedTuple):
@@ -84,12 +83,3 @@ def _pid(name: str) -> int | None:
 
 def kill(pid: int) -> None:
     os.kill(pid, signal.SIGKILL)
-
-
-def wait_until(what: Callable[[], object], timeout_s: float = PATIENCE_S) -> None:
-    """Return once ``what`` is true."""
-    give_up_at_s = time.monotonic() + timeout_s
-    while not what():
-        if time.monotonic() > give_up_at_s:
-            raise TimeoutError(what)
-        time.sleep(0.05)

@@ -7,8 +7,10 @@ import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import specgate
+from tests.support.patience import PATIENCE_S
 
 PAIR = Path(specgate.__file__).parent / "demo_pair"
 HELD_OUT_PROMPTS = json.loads((Path(__file__).parents[1] / "data" / "held_out_prompts.json").read_text())
@@ -79,12 +81,32 @@ class Service:
     def _reap(self) -> int:
         if self._process is None:
             return 0
-        code = self._process.wait(timeout=30)
+        code = self._process.wait(timeout=PATIENCE_S)
         for pipe in (self._process.stdin, self._process.stdout):
             if pipe is not None:
                 pipe.close()
         self._process = None
         return code
+
+
+@contextlib.contextmanager
+def copying_and_skipping(
+    folder: Path, target: Path, skip: dict[str, Any], *flags: str, ahead: int = 0
+) -> Iterator[dict[str, Service]]:
+    """Run a drafter of each method that needs no draft model, by the method's name.
+
+    Args:
+        skip: what the one that leaves layers out leaves out, written to ``folder``.
+        ahead: rows that it may guess with; 0 is the default of the command.
+    """
+    file = folder / "skip.json"
+    file.write_text(json.dumps(skip))
+    more = ("--run-ahead", str(ahead)) if ahead else ()
+    with (
+        running("drafter", None, "--method", "suffix", *flags) as copying,
+        running("drafter", target, "--method", "layer-skip", "--skip", str(file), *more, *flags) as skipping,
+    ):
+        yield {"suffix": copying, "layer-skip": skipping}
 
 
 @contextlib.contextmanager

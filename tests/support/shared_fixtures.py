@@ -1,5 +1,6 @@
-"""Fixtures for tests of several packages: small tokenizers, trained here, and command lines, run in this process."""
+"""Fixtures for tests of several packages: tokenizers, the bundled pair's services, and command lines run here."""
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -8,6 +9,7 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from orchestrator.decode.text import TextTokenizer
 from tests.support.orchestrating import Cli
 from tests.support.sentencepiece import sentencepiece_tokenizer
+from tests.support.services import PAIR, Service, running
 
 CORPUS = [
     "def main():\n    print('hello, wörld')\n",
@@ -50,6 +52,13 @@ def byte_level(tokenizer_folder: Path) -> TextTokenizer:
 @pytest.fixture(scope="session")
 def sentencepiece() -> TextTokenizer:
     return TextTokenizer(sentencepiece_tokenizer())
+
+
+@pytest.fixture(scope="session")
+def bundled_services() -> Iterator[tuple[Service, Service]]:
+    """A drafter and a verifier with the bundled pair, which no test may harm: their start takes longer than a test."""
+    with running("drafter", PAIR / "draft") as drafter, running("verifier", PAIR / "target") as verifier:
+        yield drafter, verifier
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""A draft in one launch as torch would make it: stands for our kernels where there is no Triton, number by number."""
+"""A step of a draft as torch would make it: stands for our kernels where there is no Triton, number by number."""
 
 from typing import Any
 
@@ -12,27 +12,27 @@ from specgate.runtime.cuda.decoder.weights import StackedWeights
 
 
 class TorchDecoder:
-    """Launches whole drafts.
+    """Drafts one token of each sequence a call.
 
     Attributes:
-        sizes: steps and sequences of each launch that was made; nothing is there when one is recorded.
-        fault: what each launch tells of its programs.
+        sizes: steps and sequences of each draft that was made; nothing is there when a step is recorded.
     """
 
     def __init__(self) -> None:
         self.sizes: list[tuple[int, int]] = []
-        self.fault = 0.0
 
     def __call__(self, w: StackedWeights, b: DraftBatch, u: Workspace, s: DecoderShape, t: DraftTiles) -> None:
-        num_steps, _, num_sequences, _, _ = b.scalars[:5].unbind()
-        u.report[0] = self.fault
-        if int(num_steps):
-            self.sizes.append((int(num_steps), int(num_sequences)))
-        for step in range(int(num_steps)):
-            for sequence in range(int(num_sequences)):
-                logits = _last_logits(w, b, u, s, step, sequence)
-                u.logits[step, sequence] = logits
-                u.report[1:].view(-1, s.SEQUENCES, 2)[step, sequence] = _chosen(logits, b, step, sequence)
+        step, num_sequences = map(int, b.scalars[:2])
+        b.scalars[0] += 1
+        if not num_sequences:
+            return
+        if step == 0:
+            self.sizes.append((0, num_sequences))
+        self.sizes[-1] = (step + 1, num_sequences)
+        for sequence in range(num_sequences):
+            logits = _last_logits(w, b, u, s, step, sequence)
+            u.logits[step, sequence] = logits
+            u.report[step, sequence] = _chosen(logits, b, step, sequence)
 
 
 def _last_logits(
@@ -40,7 +40,7 @@ def _last_logits(
 ) -> torch.Tensor:
     num_rows = int(b.used[sequence]) if step == 0 else 1
     length = int(b.lengths[sequence]) + step
-    chosen = u.report[1:].view(-1, s.SEQUENCES, 2)[step - 1, sequence, 0]
+    chosen = u.report[step - 1, sequence, 0]
     ids = b.token_ids[sequence, s.WIDTH - num_rows :].long() if step == 0 else chosen.long()[None]
     places = torch.arange(length)
     slots = b.table[sequence].long()[places // s.PAGE], places % s.PAGE
@@ -69,8 +69,8 @@ def _turned(rows: torch.Tensor, angles: torch.Tensor) -> torch.Tensor:
 
 
 def _chosen(logits: torch.Tensor, b: DraftBatch, step: int, sequence: int) -> torch.Tensor:
-    logits = logits[: int(b.scalars[3])].double()
-    if temperature := float(b.scalars[4:5].view(torch.float32)):
+    logits = logits[: int(b.scalars[2])].double()
+    if temperature := float(b.scalars[3:].view(torch.float32)):
         keys = [int(b.keys[step, sequence])]
         logits = logits / temperature + noise.gumbel(keys, torch.arange(len(logits)))[0]
     best, token_id = logits.max(-1)

@@ -19,7 +19,6 @@ class CpuDrafter:
         inputs: makes a forward's, over the pages as they are.
     """
 
-    name = "one call"
     most_rows = sys.maxsize
 
     def __init__(self, kernel: DecoderKernel, inputs: Callable[[Sequence[Rows]], Inputs]) -> None:

@@ -1,14 +1,14 @@
-"""Drafts in one launch serve only where they are what forwards in a row give, and take less time."""
+"""Drafts in one call serve only where they are what forwards in a row give, and take less time."""
 
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import torch
 
-from specgate.errors import UnsupportedArchitecture, reason_of
+from specgate.errors import reason_of
 from specgate.runtime.attention.interface import wait_for
-from specgate.runtime.cuda.decoder.one_launch import Driver, OneLaunch, StackedDecoder
+from specgate.runtime.cuda.decoder.drafting import StackedDecoder, StepLauncher
 from specgate.runtime.cuda.decoder.shape import shape_of
 from specgate.runtime.cuda.decoder.weights import stack_weights
 from specgate.runtime.cuda.graphs import Capturer
@@ -48,7 +48,7 @@ def stack_decoder(loaded: LoadedModel, page_size: int) -> StackedDecoder | None:
         return StackedDecoder(shape, stack_weights(form, loaded.context_length))
     # The form is another one, or there is no memory for the weights as one matrix.
     except Exception as reason:
-        _log.info("drafts of %s are not made in one launch: %s", loaded.architecture, reason_of(reason))
+        _log.info("drafts of %s are not made in one call: %s", loaded.architecture, reason_of(reason))
         return None
 
 
@@ -70,47 +70,43 @@ def chain_us(runner: ModelRunner) -> float:
 def add_drafter(
     runner: ModelRunner,
     decoder: StackedDecoder,
-    drivers: Sequence[Driver],
+    launcher: StepLauncher,
     capturer: Capturer,
     progress: Progress,
     us_of: Callable[[ModelRunner], float] = chain_us,
 ) -> None:
-    """Let the fastest way draft that gives what forwards in a row do; none, where those are faster.
+    """Let ``launcher`` draft if it gives what forwards in a row do, and takes less time.
 
     Args:
-        drivers: those after the first one that can be had must give the same as it does, to the bit.
         us_of: times a runner's drafts.
 
     Raises:
         RuntimeError: the device is lost, and with it everything.
     """
-    times: list[tuple[float, OneLaunch | None]] = [(us_of(runner), None)]
-    expected: list[torch.Tensor] = []
-    for done, driver in enumerate(drivers):
-        progress("drafts", done, len(drivers))
-        try:
-            runner.drafter = drafter = runner.drafter_by(driver, decoder, capturer)
-            found = _checked(runner)
-            if not all(map(torch.equal, expected or found, found)):
-                raise UnsupportedArchitecture("its logits differ from those of other launches")
-            expected, us = found, us_of(runner)
-            if runner.drafter is drafter:
-                times.append((us, drafter))
-        # Whatever keeps a way from serving, another one does.
-        except Exception as error:
-            if device_is_lost(error):
-                raise
-            _log.warning("drafts by %s are not used: %s", driver.name, reason_of(error))
-            wait_for(runner.device)
-    times.sort(key=lambda one: one[0])
-    runner.drafter = times[0][1]
-    times_us = (f"{drafter.name if drafter else runner.drafts_by} {us:.0f}" for us, drafter in times)
-    runner.drafts_by = f"{', '.join(times_us)} us a token"
-    progress("drafts", len(drivers), len(drivers))
+    progress("drafts", 0, 1)
+    plain_us = us_of(runner)
+    try:
+        runner.drafter = runner.drafter_by(launcher, decoder, capturer)
+        _check(runner)
+        us = us_of(runner)
+    # Whatever keeps it from serving, forwards in a row do.
+    except Exception as error:
+        if device_is_lost(error):
+            raise
+        runner.drafter = None
+        _log.warning("drafts by %s are not used: %s", launcher.name, reason_of(error))
+        wait_for(runner.device)
+    # It is gone, too, where it failed when it was timed.
+    if runner.drafter:
+        times = sorted([(plain_us, runner.drafts_by), (us, launcher.name)])
+        runner.drafts_by = f"{', '.join(f'{name} {us:.0f}' for us, name in times)} us a token"
+        if plain_us <= us:
+            runner.drafter = None
+    progress("drafts", 1, 1)
 
 
-def _checked(runner: ModelRunner) -> list[torch.Tensor]:
-    """Return the logits of drafts, which are near those of forwards of the same tokens."""
+def _check(runner: ModelRunner) -> None:
+    """Raise UnsupportedArchitecture where the logits of drafts are not near those of forwards of the same tokens."""
     num_sequences = min(len(_WIDTHS), runner.pool.num_pages)
     room = runner.pool.num_pages // num_sequences * runner.pool.page_size
     head = min(_MOST_TOKENS, room, runner.loaded.context_length) - _STEPS - max(_WIDTHS)
@@ -124,7 +120,6 @@ def _checked(runner: ModelRunner) -> list[torch.Tensor]:
             rows.sequence.num_cached = head
         again = [Rows(rows.sequence, len(rows.sequence) - head, _STEPS) for rows in batch]
         compare(runner.loaded, runner.forward(again, use_graphs=False), logits)
-    return logits
 
 
 def _greedy(runner: ModelRunner, position: int) -> SamplingStep:

@@ -17,7 +17,7 @@ from specgate.runtime.cpu.decoder import DecoderKernel
 from specgate.runtime.cpu.drafting import CpuDrafter
 from specgate.runtime.cpu.graphs import CpuGraphs
 from specgate.runtime.cuda import graphs
-from specgate.runtime.cuda.decoder.one_launch import Driver, OneLaunch, StackedDecoder
+from specgate.runtime.cuda.decoder.drafting import CudaDrafter, StackedDecoder, StepLauncher
 from specgate.runtime.cuda.graphs import Bucket, Capturer, Graph
 from specgate.runtime.kv_pages import PagePool
 from specgate.runtime.loading import LoadedModel, Progress
@@ -161,24 +161,21 @@ class ModelRunner:
         return list(logits.split([rows.num_logits for rows in batch]))
 
     @torch.inference_mode()
-    def drafter_by(self, driver: Driver, decoder: StackedDecoder, capturer: Capturer) -> OneLaunch:
-        """Return what drafts by ``driver``, recorded over the pages as they are now.
+    def drafter_by(self, launcher: StepLauncher, decoder: StackedDecoder, capturer: Capturer) -> CudaDrafter:
+        """Return what drafts by ``launcher``, recorded over the pages as they are now.
 
         Raises:
             RuntimeError: the pages are not all alike, or the device refuses.
         """
         if not isinstance(self._pages, TokenPages):
             raise RuntimeError(f"the pages of attention by {self.kernel.name} lie otherwise")
-        return OneLaunch(driver, decoder, self._pages.stack_of_all(), capturer, self.vocab_size)
+        return CudaDrafter(launcher, decoder, self._pages.stack_of_all(), capturer, self.vocab_size)
 
     @torch.inference_mode()
     def draft(self, batch: Sequence[Rows], choices: Sequence[SamplingStep], num_steps: int) -> Drafted:
         """Run what up to ``num_steps`` forwards would, each on the token that the one before it chose, in one call.
 
         All rows are then cached, and so are all chosen tokens but the last one, though no sequence has them yet.
-
-        Raises:
-            ProgramsDidNotMeet: see ``OneLaunch.draft``.
         """
         if self.drafter is None:
             raise RuntimeError("there is no drafter")

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from specgate.runtime.attention.interface import Kernel
 from specgate.runtime.attention.varlen import VarlenKernel
 from specgate.runtime.cpu.decoder import DecoderKernel
-from specgate.runtime.cuda.decoder.one_launch import Driver
+from specgate.runtime.cuda.decoder.drafting import StepLauncher
 from specgate.runtime.cuda.graphs import Capturer
 from specgate.runtime.engine.draft_check import add_drafter, stack_decoder
 from specgate.runtime.engine.few_rows import keep_if_fast
@@ -31,7 +31,7 @@ def build(
     max_sessions: int,
     max_guesses: int = 0,
     capturer: Capturer | None,
-    drivers: Sequence[Driver] = (),
+    launcher: StepLauncher | None = None,
     cpu_graphs: bool = True,
     packs: bool = True,
     progress: Progress,
@@ -44,7 +44,7 @@ def build(
         memory_share: of a card's memory, what is for this process.
         max_guesses: sequences that a drafter runs ahead side by side, beside its sessions.
         capturer: records graphs where the attention that serves lets itself be recorded; None: there are none.
-        drivers: of a drafter, what may draft several tokens in one launch, where graphs are recorded.
+        launcher: of a drafter, what may draft several tokens in one call, where graphs are recorded.
         cpu_graphs: record forwards of few rows, on the CPU.
         packs: see ``self_check.prepare``.
 
@@ -54,15 +54,15 @@ def build(
     """
     # Until the check has shown how much memory a page takes.
     to_check = kv_tokens_to_check(loaded, page_size)
-    decoder = stack_decoder(loaded, page_size) if drivers and capturer is not None else None
+    decoder = stack_decoder(loaded, page_size) if launcher and capturer is not None else None
     runner = prepare(loaded, min(to_check, kv_tokens or to_check), page_size, progress, kernels, packs=packs)
     runner.resize(kv_tokens or fitting_kv_tokens(runner, max_sessions, memory_share))
     _speed_up_choosing(runner)
     keep_if_fast(runner, capturer, measure_forwards)
     if capturer is not None and isinstance(runner.kernel, VarlenKernel):
         add_graphs(runner, capturer, max(max_sessions, max_guesses), progress)
-        if decoder is not None:
-            add_drafter(runner, decoder, drivers, capturer, progress)
+        if decoder and launcher:
+            add_drafter(runner, decoder, launcher, capturer, progress)
     # Where all layers are one call there is no interpreter between them.
     if cpu_graphs and loaded.device.type == "cpu" and not isinstance(runner.kernel, DecoderKernel):
         add_cpu_graphs(runner, progress)

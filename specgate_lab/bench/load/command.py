@@ -1,6 +1,5 @@
 """``orchestrator bench`` under load: many requests at a time, with speculation off and on."""
 
-import asyncio
 from collections.abc import Sequence
 from dataclasses import asdict, replace
 from typing import Any
@@ -10,7 +9,7 @@ from rich.console import Console
 from orchestrator.decode.request import GenerationRequest
 from orchestrator.local.launch import Capacity, Pair, capacity_for, open_pair
 from orchestrator.terminal.model_options import ModelOptions
-from orchestrator.terminal.prompts import Prompt, with_token_ids
+from orchestrator.terminal.prompts import Prompt
 from orchestrator.terminal.render import output_console
 from specgate.errors import InvalidArgument
 from specgate_lab.bench.load.levels import Speculation, measure_levels
@@ -20,38 +19,26 @@ from specgate_lab.bench.load.rows import LoadRow, load_rows
 from specgate_lab.bench.load.table import draw, print_load, print_neighbours
 from specgate_lab.gate_choice import GateChoice
 from specgate_lab.progress import counting_bar
-from specgate_lab.workload import full_length
+from specgate_lab.workload import full_requests
 
 
-def run_load(
+async def run_load(
     models: ModelOptions, load: LoadOptions, prompts: Sequence[Prompt], request: GenerationRequest, repeats: int
 ) -> dict[str, Any]:
     """Measure all that is asked for, print the tables and draw the plots; return the results."""
-    rows, neighbours, served = asyncio.run(_run(models, load, prompts, request, repeats))
-    out = output_console()
+    log, out, choice = Console(stderr=True), output_console(), GateChoice.like(request)
+    async with open_pair(models, with_draft=True, capacity=_capacity(load, prompts), log=log) as pair:
+        requests = [choice.of(one) for one in full_requests(prompts, pair.tokenizer)]
+        rows = await _levels(pair, load, requests, repeats, log) if load.levels else []
+        neighbours = await _neighbours(pair, load, requests, repeats, log) if load.long_prompt else []
     if rows:
         print_load(out, rows)
     if neighbours:
         print_neighbours(out, neighbours)
     if load.plots is not None:
         draw(load.plots, rows)
-    return {
-        "models": served,
-        "rows": [row.to_object() for row in rows],
-        "long_prompt": [asdict(row) for row in neighbours],
-    }
-
-
-async def _run(
-    models: ModelOptions, load: LoadOptions, prompts: Sequence[Prompt], request: GenerationRequest, repeats: int
-) -> tuple[Sequence[LoadRow], Sequence[NeighbourRow], dict[str, Any]]:
-    log = Console(stderr=True)
-    async with open_pair(models, with_draft=True, capacity=_capacity(load, prompts), log=log) as pair:
-        choice = GateChoice.like(request)
-        requests = [full_length(choice.of(with_token_ids(prompt, pair.tokenizer))) for prompt in prompts]
-        rows = await _levels(pair, load, requests, repeats, log) if load.levels else []
-        neighbours = await _neighbours(pair, load, requests, repeats, log) if load.long_prompt else []
-        return rows, neighbours, pair.models
+    long_prompt = [asdict(row) for row in neighbours]
+    return {"models": pair.models, "rows": [row.to_object() for row in rows], "long_prompt": long_prompt}
 
 
 def _capacity(load: LoadOptions, prompts: Sequence[Prompt]) -> Capacity:

@@ -6,9 +6,9 @@ from dataclasses import asdict, dataclass
 from statistics import fmean, median
 from typing import Any
 
-from orchestrator.decode.request import GenerationStats
 from specgate_lab.bench.load.levels import Level, Speculation, Sweep
 from specgate_lab.experiment import Sample, Samples
+from specgate_lab.measured_stats import MeasuredStats
 from specgate_lab.statistics import Percentiles, Rate, acceptance_rate, quotient, tokens_per_forward
 
 
@@ -90,7 +90,7 @@ def _row(level: Level, mode: Speculation, samples: Sequence[Sample], **ratios: f
     )
 
 
-def mean_batch_width(stats: Iterable[GenerationStats]) -> float | None:
+def mean_batch_width(stats: Iterable[MeasuredStats]) -> float | None:
     """Return the mean width of a forward, None where no verifier reported it.
 
     A forward that w sessions shared brought w verdicts that say w, so each of them stands for 1 / w of a forward.

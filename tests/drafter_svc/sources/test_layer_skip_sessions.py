@@ -9,7 +9,7 @@ import torch
 from specgate.runtime.engine.self_check import prepare
 from specgate.runtime.loading import load
 from specgate.types import SamplingParams, Verification
-from tests.support.models import load_float32, run_all, skip_file, write_llama
+from tests.support.models import load_float32, run_all, write_llama
 from tests.support.sessions import GREEDY, Pair, Plan, decode, make_spec
 
 KV_TOKENS, PAGE_SIZE = 2048, 64
@@ -20,7 +20,7 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> Pair:
     folder = tmp_path_factory.mktemp("target")
     write_llama(folder, vocab_size=16, seed=1)
     file: Path = folder / "skip.json"
-    file.write_text(json.dumps(skip_file(str(folder), attention=[1], mlp=[1])))
+    file.write_text(json.dumps({"num_layers": 2, "attention": [1], "mlp": [1]}))
     cut = load(str(folder), torch.device("cpu"), torch.float32, lambda *_: None, str(file))
     target, draft = (prepare(one, KV_TOKENS, PAGE_SIZE, lambda *_: None) for one in (load_float32(folder), cut))
     return Pair(target, draft)

@@ -44,7 +44,7 @@ def node_client() -> Command:
     lock, installed = NODE_CLIENT / "package-lock.json", NODE_CLIENT / "node_modules" / ".package-lock.json"
     if not installed.exists() or installed.stat().st_mtime < lock.stat().st_mtime:
         command = [npm, "ci", "--no-audit", "--no-fund", "--loglevel=error"]
-        subprocess.run(command, cwd=NODE_CLIENT, check=True, timeout=100)
+        subprocess.run(command, cwd=NODE_CLIENT, check=True)
     return node, str(NODE_CLIENT / "generate.mjs")
 
 
@@ -52,5 +52,5 @@ def cpp_client() -> Command:
     """Return the command of the C++ client, built again where a source or a proto has changed."""
     if not (CPP_BUILD / "Makefile").exists():
         pytest.skip("no clients/cpp/build: scripts/cpp_client makes it, or says what it needs")
-    subprocess.run(["cmake", "--build", str(CPP_BUILD)], check=True, timeout=100, stdout=subprocess.DEVNULL)
+    subprocess.run(["cmake", "--build", str(CPP_BUILD)], check=True, stdout=subprocess.DEVNULL)
     return (str(CPP_BUILD / "generate"),)

@@ -1,6 +1,5 @@
 """A request queue over the fake model behind real gRPC services, for the tests of the doors."""
 
-import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from dataclasses import dataclass
@@ -20,6 +19,7 @@ from orchestrator.services.timeouts import Timeouts
 from specgate.types import SessionSpec
 from tests.support.fake_services import FakeService, serving
 from tests.support.fakes import EOS_TOKEN_ID, VOCAB_SIZE, FakeModel, FakeVerifier, Fault
+from tests.support.patience import eventually
 
 PATIENT = Timeouts(connect_s=30.0, connect_drafter_s=30.0, open_s=30.0, draft_floor_s=60.0, verdict_floor_s=60.0)
 """A busy machine adds no faults of its own."""
@@ -101,10 +101,3 @@ def expected(request: GenerationRequest, eos_rate: float = 0.0) -> tuple[int, ..
     return FakeModel(eos_rate).generate(
         SessionSpec(prompt, request.sampling, 0, request.verification, length, stop_token_ids=stop)
     )
-
-
-async def eventually(condition: Callable[[], bool]) -> None:
-    """Return once ``condition`` holds; fail after half a minute."""
-    async with asyncio.timeout(30):
-        while not condition():  # noqa: ASYNC110 - plain counters, with no event to await
-            await asyncio.sleep(0.005)

@@ -19,9 +19,10 @@ from specgate.client import Chat, ChatMessage, Client, Delta, Params, Prompt
 from specgate.errors import InvalidArgument, ResourceExhausted, ServiceUnavailable, SpecgateError, Unauthenticated
 from specgate.types import FinishReason, Gate, Grammar, GrammarKind, SamplingParams, TokenSource, Verification
 from tests.orchestrator.api.http_serving import TOKENIZER, TURN, Telling
-from tests.orchestrator.api.queues import Hanging, Room, dying_after, eventually, expected, occupied, open_api
+from tests.orchestrator.api.queues import Hanging, Room, dying_after, expected, occupied, open_api
 from tests.support.chaos_proxy import BadLine
 from tests.support.fakes import FakeVerifier
+from tests.support.patience import eventually
 from tests.test_imports import run_python
 
 PROMPT = (5, 17, 3)

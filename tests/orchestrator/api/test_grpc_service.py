@@ -30,9 +30,10 @@ from specgate.types import SessionSpec
 from specgate.v1 import generation_service_pb2 as pb
 from specgate.v1 import generation_service_pb2_grpc, types_pb2
 from tests.orchestrator.api.http_serving import TOKENIZER, Buggy, ascii_tokenizer
-from tests.orchestrator.api.queues import Room, eventually, expected, open_api, open_room
+from tests.orchestrator.api.queues import Room, expected, open_api, open_room
 from tests.specgate.rpc.certificates import Certificates
 from tests.support.fakes import FakeVerifier
+from tests.support.patience import eventually
 
 PROMPT = (5, 17, 3)
 
@@ -185,6 +186,21 @@ async def test_a_client_that_reads_nothing_is_cut() -> None:
             error = await error_of(all_of(call))
             assert isinstance(error, ServiceUnavailable)
             assert "the reader fell 0.2 s behind a pace of 5 tokens/s" in str(error)
+
+
+async def test_a_client_that_reads_nothing_holds_up_nobody() -> None:
+    async with open_api(output_buffer=1000) as (room, door):
+        options = [("grpc.http2.lookahead_bytes", 64), ("grpc.http2.bdp_probe", 0)]
+        async with (
+            grpc.aio.insecure_channel(door.endpoint, options) as unread,
+            open_channel(door.endpoint) as channel,
+        ):
+            call = Client(unread).stream(max_tokens=450, gate=pb.GATE_NONE, gamma=1, ignore_eos=True)
+            await call.read()
+            assert (await Client(channel).whole()).stats.completion_tokens == 40
+            assert room.request_queue.num_inside == 1
+            call.cancel()
+        await room.freed()
 
 
 async def test_draining_lets_the_running_end_and_refuses_others() -> None:

@@ -16,7 +16,8 @@ from tests.orchestrator.api.http_serving import (
     said_to,
     usage,
 )
-from tests.orchestrator.api.queues import Hanging, eventually
+from tests.orchestrator.api.queues import Hanging
+from tests.support.patience import PATIENCE_S, eventually
 
 PROMPTS = [[5, 17, 3], [7, 7], [9]]
 TEXTS = [TOKENIZER.decode(said(tuple(prompt), 30)) for prompt in PROMPTS]
@@ -99,7 +100,7 @@ async def test_room_for_all_choices_or_for_none() -> None:
         running = asyncio.create_task(site.client.post(COMPLETIONS, json=body | {"n": 2}))
         await eventually(lambda: site.room.request_queue.num_running == 2)
         # One that is let in by mistake hangs.
-        response = await site.client.post(COMPLETIONS, json=body | {"n": 2}, timeout=20)
+        response = await site.client.post(COMPLETIONS, json=body | {"n": 2}, timeout=PATIENCE_S)
         assert (response.status_code, site.room.request_queue.num_inside) == (429, 2)
         # Who leaves frees all, and those that still wait for their turn.
         waiting = asyncio.create_task(site.client.post(COMPLETIONS, json=body))

@@ -16,9 +16,10 @@ from orchestrator.api.http.server import HttpServer
 from orchestrator.api.settings.listen import HttpSettings, TlsSettings
 from specgate.errors import InvalidArgument
 from tests.orchestrator.api.http_serving import COMPLETIONS, PROMPT, serving_http
-from tests.orchestrator.api.queues import Hanging, eventually, open_room
-from tests.orchestrator.api.wires import GET, HEAD, SHORT_S, SOON_S, door, is_healthy, wire_to
+from tests.orchestrator.api.queues import Hanging, open_room
+from tests.orchestrator.api.wires import GET, HEAD, SHORT_S, door, is_healthy, wire_to
 from tests.specgate.rpc.certificates import Certificates
+from tests.support.patience import PATIENCE_S, eventually, patience
 
 LONG_BYTES = 4 << 20
 
@@ -92,8 +93,8 @@ async def test_a_drain_waits_for_nobody_who_idles_and_tells_who_uploads() -> Non
             await idle.send(GET)
             await uploading.send(HEAD + b"Content-Length: 100\r\n\r\n1")
             assert await is_healthy(url)
-            async with asyncio.timeout(SOON_S / 2):
-                draining = asyncio.create_task(server.drain(SOON_S))
+            async with asyncio.timeout(PATIENCE_S / 2):
+                draining = asyncio.create_task(server.drain(PATIENCE_S))
                 assert await uploading.refusal() == (503, "the gateway is draining")
                 uploading.writer.close()
                 await draining
@@ -101,7 +102,7 @@ async def test_a_drain_waits_for_nobody_who_idles_and_tells_who_uploads() -> Non
 
 async def test_a_connection_too_many_is_refused_while_all_are_at_work() -> None:
     async with open_room(Hanging) as room, serving_http(room.request_queue, max_connections=1) as url:
-        async with httpx2.AsyncClient(timeout=SOON_S) as client:
+        async with httpx2.AsyncClient(timeout=PATIENCE_S) as client:
             body = {"model": "fake", "prompt": PROMPT, "stream": True, "return_token_ids": True}
             async with client.stream("POST", url + COMPLETIONS, json=body), wire_to(url) as wire:
                 status, message = await wire.refusal()
@@ -112,11 +113,11 @@ async def test_a_connection_too_many_is_refused_while_all_are_at_work() -> None:
 async def test_a_stream_that_has_nothing_to_say_sends_heartbeats(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sse, "HEARTBEAT_S", 0.1)
     async with open_room(Hanging) as room, serving_http(room.request_queue) as url:
-        async with httpx2.AsyncClient(timeout=SOON_S) as client:
+        async with httpx2.AsyncClient(timeout=PATIENCE_S) as client:
             body = {"model": "fake", "prompt": PROMPT, "stream": True, "return_token_ids": True}
             async with client.stream("POST", url + COMPLETIONS, json=body) as response:
                 lines = response.aiter_lines()
-                async with asyncio.timeout(SOON_S):
+                async with patience():
                     while await anext(lines) != ": waiting":
                         pass
         await room.freed()
@@ -130,9 +131,9 @@ async def test_clients_show_a_certificate_where_an_authority_is_given(tmp_path: 
         secure = url.replace("http:", "https:")
         known, unknown = (ssl.create_default_context(cafile=certificates.ca) for _ in range(2))
         known.load_cert_chain(*certificates.issue("client"))
-        async with httpx2.AsyncClient(verify=known, timeout=SOON_S) as client:
+        async with httpx2.AsyncClient(verify=known, timeout=PATIENCE_S) as client:
             assert (await client.get(f"{secure}/healthz")).status_code == 200
-        async with httpx2.AsyncClient(verify=unknown, timeout=SOON_S) as client:
+        async with httpx2.AsyncClient(verify=unknown, timeout=PATIENCE_S) as client:
             with pytest.raises(httpx2.TransportError):
                 await client.get(f"{secure}/healthz")
 
@@ -144,18 +145,18 @@ async def test_a_renewed_certificate_is_shown_from_the_next_connection_on(certif
     old, new = (ssl.create_default_context(cafile=one.ca) for one in (certificates, other))
     async with door(tls=TlsSettings(certificate=certificate, key=key)) as url:
         secure = url.replace("http:", "https:")
-        async with httpx2.AsyncClient(verify=old, timeout=SOON_S) as kept:
+        async with httpx2.AsyncClient(verify=old, timeout=PATIENCE_S) as kept:
             assert (await kept.get(f"{secure}/healthz")).status_code == 200
             key.write_text("half written")
-            async with httpx2.AsyncClient(verify=old, timeout=SOON_S) as client:
+            async with httpx2.AsyncClient(verify=old, timeout=PATIENCE_S) as client:
                 assert (await client.get(f"{secure}/healthz")).status_code == 200
             for file, renewed in zip((certificate, key), other.issue("server"), strict=True):
                 file.write_bytes(renewed.read_bytes())
-            async with httpx2.AsyncClient(verify=new, timeout=SOON_S) as client:
+            async with httpx2.AsyncClient(verify=new, timeout=PATIENCE_S) as client:
                 assert (await client.get(f"{secure}/healthz")).status_code == 200
             # Who is connected stays so.
             assert (await kept.get(f"{secure}/healthz")).status_code == 200
-            async with httpx2.AsyncClient(verify=old, timeout=SOON_S) as client:
+            async with httpx2.AsyncClient(verify=old, timeout=PATIENCE_S) as client:
                 with pytest.raises(httpx2.TransportError):
                     await client.get(f"{secure}/healthz")
 

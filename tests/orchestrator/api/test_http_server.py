@@ -12,8 +12,9 @@ from orchestrator.api.http.middleware import MAX_HEADERS
 from orchestrator.api.http.protocol import MAX_PIPELINED_BYTES, Deadlines
 from orchestrator.api.http.server import MAX_HEAD_BYTES
 from tests.orchestrator.api.http_serving import PROMPT, serving_http
-from tests.orchestrator.api.queues import Hanging, eventually, open_room
+from tests.orchestrator.api.queues import Hanging, open_room
 from tests.orchestrator.api.wires import GET, HEAD, SHORT_S, Wire, door, wire_to
+from tests.support.patience import eventually
 
 
 @pytest.mark.parametrize(

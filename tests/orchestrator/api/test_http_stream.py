@@ -24,7 +24,8 @@ from tests.orchestrator.api.http_serving import (
     said,
     said_to,
 )
-from tests.orchestrator.api.queues import PATIENT, Hanging, dying_after, eventually, occupied, open_room
+from tests.orchestrator.api.queues import PATIENT, Hanging, dying_after, occupied, open_room
+from tests.support.patience import eventually
 
 FAILING_FAST = replace(PATIENT, failover_s=0.5)
 BODY = {"model": "fake", "prompt": PROMPT}

@@ -11,8 +11,9 @@ from orchestrator.api.metrics.rounds import RoundMetrics
 from specgate.errors import InvalidArgument, ServiceUnavailable
 from specgate.types import DraftMethod, Proposal, RoundPlan, RoundRecord, RoundTiming, SessionSpec, Verdict
 from tests.orchestrator.api.http_serving import COMPLETIONS, PROMPT, open_site
-from tests.orchestrator.api.queues import Hanging, dying_after, eventually
+from tests.orchestrator.api.queues import Hanging, dying_after
 from tests.support.fakes import FakeVerifier, Fault
+from tests.support.patience import eventually
 
 Samples = Mapping[str, float]
 """By name and those labels that are not the model's: ``tokens_total{source=solo}``."""

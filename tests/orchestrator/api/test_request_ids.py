@@ -18,9 +18,10 @@ from specgate.types import SessionSpec
 from specgate.v1 import generation_service_pb2 as pb
 from specgate.v1.generation_service_pb2_grpc import GenerationServiceStub
 from tests.orchestrator.api.http_serving import COMPLETIONS, PROMPT, Buggy, Telling, ascii_tokenizer, open_site
-from tests.orchestrator.api.queues import Hanging, eventually, open_api
+from tests.orchestrator.api.queues import Hanging, open_api
 from tests.support.fakes import FakeDrafter, FakeVerifier, Fault
 from tests.support.heard import Heard, hearing
+from tests.support.patience import eventually
 
 GIVEN = "my-request/7"
 BODY = {"model": "fake", "prompt": PROMPT, "max_tokens": 24, "gate": "none"}

@@ -15,8 +15,9 @@ from orchestrator.decode.request import Delta, GenerationRequest
 from orchestrator.decode.text import TextTokenizer
 from orchestrator.policy.gates import Gate
 from specgate.errors import InvalidArgument, ServiceUnavailable, TooManySessions
-from tests.orchestrator.api.queues import Hanging, dying_after, eventually, expected, open_room
+from tests.orchestrator.api.queues import Hanging, dying_after, expected, open_room
 from tests.support.fakes import FakeVerifier
+from tests.support.patience import eventually
 
 REQUEST = GenerationRequest((5, 17, 3), max_tokens=60, seed=7, gate=Gate.NONE)
 

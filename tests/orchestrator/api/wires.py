@@ -11,11 +11,11 @@ import httpx2
 from orchestrator.api.http.protocol import Deadlines
 from tests.orchestrator.api.http_serving import serving_http
 from tests.orchestrator.api.queues import open_room
+from tests.support.patience import PATIENCE_S, patience
 
 HEAD = b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
 GET = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"
 SHORT_S = 0.3
-SOON_S = 20.0
 
 
 class Wire:
@@ -36,7 +36,7 @@ class Wire:
 
     async def rest(self) -> bytes:
         """All that comes until the server ends the connection."""
-        async with asyncio.timeout(SOON_S):
+        async with patience():
             return await self._reader.read()
 
     async def refusal(self) -> tuple[int, str]:
@@ -65,5 +65,5 @@ async def wire_to(url: str) -> AsyncIterator[Wire]:
 
 
 async def is_healthy(url: str) -> bool:
-    async with httpx2.AsyncClient(timeout=SOON_S) as client:
+    async with httpx2.AsyncClient(timeout=PATIENCE_S) as client:
         return (await client.get(f"{url}/healthz")).status_code == 200

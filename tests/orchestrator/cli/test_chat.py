@@ -22,6 +22,7 @@ from tests.orchestrator.api.queues import Room, dying_after, expected, open_api,
 from tests.support.fakes import FakeVerifier
 from tests.support.loop_thread import LoopThread
 from tests.support.orchestrating import Cli
+from tests.support.patience import PATIENCE_S
 
 Chat = Callable[..., tuple[int, str, str]]
 FLAGS = ("--max-tokens", "30", "--gate", "none")
@@ -171,7 +172,7 @@ def typed(loop: LoopThread) -> Iterator[tuple[int, subprocess.Popen[bytes], Room
 
 def shown_until(terminal: int, pattern: str) -> str:
     """Read the terminal until ``pattern`` is there; return all that was read."""
-    shown, deadline = "", time.monotonic() + 60
+    shown, deadline = "", time.monotonic() + PATIENCE_S
     while not re.search(pattern, shown):
         assert time.monotonic() < deadline, shown
         shown += os.read(terminal, 4096).decode(errors="replace")

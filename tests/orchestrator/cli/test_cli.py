@@ -6,7 +6,6 @@ import re
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,7 @@ from orchestrator.cli import main as cli
 from specgate import __version__
 from tests.support.models import TOKENIZER_SIZE, Mix, write_llama
 from tests.support.orchestrating import Cli
+from tests.support.patience import PATIENCE_S, wait_until
 from tests.support.services import is_gone, running
 
 Bench = Callable[..., tuple[Any, str]]
@@ -163,15 +163,7 @@ def test_no_service_there(orchestrator: Cli) -> None:
     nowhere = ("--verifier", "127.0.0.1:1", "--drafter", "127.0.0.1:1", "--verifier-wait-s", "0.5")
     code, _, told = orchestrator("generate", "x", *nowhere)
     assert code == 1
-    assert "waiting up to 0.5 s for the verifier at 127.0.0.1:1: " in told
     assert "no verifier answered within 0.5 s" in told
-
-
-def test_the_doctor_asks_running_services(orchestrator: Cli, services: list[str]) -> None:
-    code, shown, _ = orchestrator("doctor", "--json", *services)
-    assert code == 0
-    checks = {(finding["subject"], finding["check"]) for finding in json.loads(shown)["findings"]}
-    assert {("target", "service"), ("draft", "service"), ("pair", "tokenizer")} <= checks
 
 
 @pytest.fixture
@@ -256,26 +248,7 @@ def children_of(pid: int) -> dict[str, int]:
     return found
 
 
-def wait_until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
-
-
-def test_ctrl_c_ends_it_in_order(own_services: subprocess.Popen[str]) -> None:
-    assert own_services.stdout is not None
-    own_services.stdout.readline()
-    services = children_of(own_services.pid)
-    assert services.keys() == {"drafter_svc", "verifier_svc"}
-    own_services.send_signal(signal.SIGINT)
-    assert own_services.wait(timeout=60) == cli.INTERRUPTED
-    assert own_services.stderr is not None
-    assert "Traceback" not in own_services.stderr.read()
-    assert all(is_gone(pid) for pid in services.values())
-
-
-def test_a_killed_drafter_comes_back_and_the_text_stays(
+def test_a_killed_drafter_comes_back_and_the_text_stays_until_ctrl_c_ends_all_in_order(
     own_services: subprocess.Popen[str], orchestrator: Cli, services: list[str]
 ) -> None:
     output = own_services.stdout
@@ -291,3 +264,10 @@ def test_a_killed_drafter_comes_back_and_the_text_stays(
     wait_until(lambda: children_of(own_services.pid).get("drafter_svc", drafter) != drafter)
     again = next(told for line in output if "accepted" in (told := json.loads(line))["sources"])
     assert again["stats"]["seed"] > hit["stats"]["seed"]
+    pids = children_of(own_services.pid)
+    assert pids.keys() == {"drafter_svc", "verifier_svc"}
+    own_services.send_signal(signal.SIGINT)
+    assert own_services.wait(timeout=PATIENCE_S) == cli.INTERRUPTED
+    assert own_services.stderr is not None
+    assert "Traceback" not in own_services.stderr.read()
+    assert all(is_gone(pid) for pid in pids.values())

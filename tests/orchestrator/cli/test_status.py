@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.cli.status_tables import _duration
 from tests.support.fake_services import serving, unused_endpoint
 from tests.support.orchestrating import Cli
 
@@ -43,8 +42,3 @@ def test_without_a_cluster_there_is_nothing_to_show(orchestrator: Cli, monkeypat
     code, _, told = orchestrator("status")
     assert code == 1
     assert told.startswith("orchestrator: RAY_ADDRESS is local")
-
-
-@pytest.mark.parametrize(("seconds", "told"), [(None, "–"), (59.4, "59 s"), (90, "1.5 min"), (86_400 * 12, "12 d")])
-def test_a_time_is_told_in_its_largest_unit(seconds: float | None, told: str) -> None:
-    assert _duration(seconds) == told

@@ -34,12 +34,13 @@ from orchestrator.generation.orchestrator import Orchestrator
 from orchestrator.services.discovery import ask_verifier
 from orchestrator.services.links import GrpcDialer
 from orchestrator.services.status import Load
-from orchestrator.services.streams import ChannelCache
 from specgate.errors import LeaseRefused, ServiceUnavailable, TooManySessions
 from specgate.logs import REQUEST_ID
 from specgate.types import SamplingParams, SessionSpec, Verification
 from tests.support.models import write_llama
-from tests.support.ray_cluster import RAY_MARKS, Cluster, kill, replicas, wait_until
+from tests.support.orchestrating import dialing
+from tests.support.patience import wait_until
+from tests.support.ray_cluster import RAY_MARKS, Cluster, kill, replicas
 
 pytestmark = RAY_MARKS
 
@@ -83,9 +84,8 @@ async def pool(verifier) -> AsyncIterator[ServePool]:
 
 @pytest.fixture
 async def dialer() -> AsyncIterator[GrpcDialer]:
-    channels = ChannelCache()
-    yield GrpcDialer(channels, open_timeout_s=10.0)
-    await channels.close()
+    async with dialing() as dialer:
+        yield dialer
 
 
 async def check_capacity(verifier) -> None:

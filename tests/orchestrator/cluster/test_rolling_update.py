@@ -19,10 +19,11 @@ from orchestrator.decode.request import GenerationRequest
 from specgate.errors import ServiceUnavailable
 from specgate_lab.clients import GrpcClient
 from tests.orchestrator.api.http_serving import events
-from tests.orchestrator.api.queues import eventually, expected
+from tests.orchestrator.api.queues import expected
 from tests.support.fake_services import FakeService, free_port, serving
 from tests.support.fakes import FakeVerifier
-from tests.support.ray_cluster import RAY_MARKS, Cluster, replicas, wait_until
+from tests.support.patience import eventually, wait_until
+from tests.support.ray_cluster import RAY_MARKS, Cluster, replicas
 
 pytestmark = [*RAY_MARKS, pytest.mark.slow]
 

@@ -90,8 +90,6 @@ def test_round_time_is_from_the_draft_or_the_verdict_before_to_the_first_verdict
     commit(session, (11, 12), 1, 20, last=False)
     session.commit(Proposal((11, 12)), Verdict(1, 0, 21, solo=True, verify_us=9, forward_us=5))
     session.commit(Proposal(), Verdict(1, 0, None))
-    # A verifier that does not tell what the forward took; one that does; one that had nothing to say.
-    assert session.stats.forwards_us == [(3, 11), (1, 5)]
     commit(session, (13,), 1, 22)
     assert session.stats.round_us == pytest.approx([500_000, 750_000], abs=1)
     assert (session.stats.draft_us, session.stats.verify_us) == ([7, 7], [11, 11])
@@ -129,26 +127,26 @@ MORE_STOPS = [("END OF", " of"), ("naïve 🦊🦊!", "end?", "END of\n\nthe sto
 
 
 @pytest.mark.parametrize("stop", STOPS + MORE_STOPS)
-@pytest.mark.parametrize("size", [1, 2, 3, 7, 60])
-def test_stop_strings(byte_level: TextTokenizer, stop: tuple[str, ...], size: int) -> None:
+def test_stop_strings(byte_level: TextTokenizer, stop: tuple[str, ...]) -> None:
     ids = byte_level.encode(TEXT)
-    session, text = generate(byte_level, ids, stop, [size] * len(ids))
-    assert (session.output_token_ids, text) == reference(byte_level, ids, stop)
-    assert session.finish_reason is (FinishReason.LENGTH if text == TEXT else FinishReason.STOP)
+    for size in (1, 2, 3, 7, 60):
+        session, text = generate(byte_level, ids, stop, [size] * len(ids))
+        assert (session.output_token_ids, text) == reference(byte_level, ids, stop), size
+        assert session.finish_reason is (FinishReason.LENGTH if text == TEXT else FinishReason.STOP), size
 
 
-@pytest.mark.parametrize("seed", range(200))
-def test_text_is_the_same_however_it_comes(byte_level: TextTokenizer, seed: int) -> None:
+def test_text_is_the_same_however_it_comes(byte_level: TextTokenizer) -> None:
     """Random tokens, broken characters among them, in verdicts of random sizes."""
-    rng = random.Random(seed)
-    ids = tuple(rng.randrange(1, byte_level.vocab_size) for _ in range(50))
-    letters = byte_level.decode(ids).replace("\ufffd", "")
-    starts = [rng.randrange(len(letters)) for _ in range(2)]
-    stop = tuple(letters[start : start + rng.randrange(2, 6)] for start in starts) if seed % 2 else ()
-    expected = reference(byte_level, ids, stop)
-    for sizes in ([rng.randrange(1, 6) for _ in range(50)], [1] * 50):
-        session, text = generate(byte_level, ids, stop, sizes)
-        assert (session.output_token_ids, text) == expected
+    for seed in range(200):
+        rng = random.Random(seed)
+        ids = tuple(rng.randrange(1, byte_level.vocab_size) for _ in range(50))
+        letters = byte_level.decode(ids).replace("\ufffd", "")
+        starts = [rng.randrange(len(letters)) for _ in range(2)]
+        stop = tuple(letters[start : start + rng.randrange(2, 6)] for start in starts) if seed % 2 else ()
+        expected = reference(byte_level, ids, stop)
+        for sizes in ([rng.randrange(1, 6) for _ in range(50)], [1] * 50):
+            session, text = generate(byte_level, ids, stop, sizes)
+            assert (session.output_token_ids, text) == expected, seed
 
 
 @pytest.mark.parametrize(

@@ -19,20 +19,14 @@ from orchestrator.services.pool import StaticPool
 from orchestrator.services.timeouts import Timeouts
 from specgate.errors import InvalidArgument, ServiceUnavailable, TokenizerMismatch
 from specgate.types import FinishReason, ForwardCost, SamplingParams, SessionSpec
+from tests.orchestrator.api.queues import PATIENT, expected
 from tests.support.decoding import PROMPT
 from tests.support.fake_services import FakeService, serving, unused_endpoint
-from tests.support.fakes import EOS_TOKEN_ID, VOCAB_SIZE, FakeDrafter, FakeModel, FakeVerifier
+from tests.support.fakes import VOCAB_SIZE, FakeDrafter, FakeModel, FakeVerifier
+from tests.support.patience import eventually, patience
 
-PATIENT = Timeouts(connect_s=30.0, connect_drafter_s=30.0, open_s=30.0, draft_floor_s=60.0, verdict_floor_s=60.0)
-"""A busy machine adds no faults of its own."""
 REQUEST = GenerationRequest(PROMPT, max_tokens=60, seed=7, gate=Gate.NONE)
 """``auto`` would soon ask no drafter that is as slow beside its target as a fake."""
-
-
-def expected(request: GenerationRequest, eos_rate: float = 0.0) -> tuple[int, ...]:
-    stop = request.stop_token_ids | (frozenset() if request.ignore_eos else {EOS_TOKEN_ID})
-    spec = SessionSpec(request.prompt_token_ids, request.sampling, 7, request.verification, request.max_tokens)
-    return FakeModel(eos_rate).generate(replace(spec, stop_token_ids=stop))
 
 
 @asynccontextmanager
@@ -57,9 +51,7 @@ class Served(NamedTuple):
 
     async def freed(self) -> None:
         """Wait until no session is open."""
-        async with asyncio.timeout(30):
-            while self.verifier.num_open or self.drafter.num_open:  # noqa: ASYNC110 - plain counters
-                await asyncio.sleep(0.005)
+        await eventually(lambda: not (self.verifier.num_open or self.drafter.num_open))
 
 
 @asynccontextmanager
@@ -369,7 +361,7 @@ async def test_events_come_between_steps() -> None:
     log: list[str] = []
     between_events(work(log))
     assert log == []
-    async with asyncio.timeout(5):
+    async with patience():
         while "end" not in log:
             log.append("event")
             await asyncio.sleep(0)

@@ -13,6 +13,7 @@ from orchestrator.local.launch import Capacity, local_service, open_pair
 from orchestrator.local.pair_settings import GivenSettings, PairSettings
 from tests.support.fake_services import serving, unused_endpoint
 from tests.support.orchestrating import run
+from tests.support.patience import eventually
 
 
 @pytest.mark.parametrize(
@@ -46,8 +47,6 @@ async def test_a_named_verifier_may_come_later() -> None:
             return (await run(pair.orchestrator, GenerationRequest((1, 2, 3), max_tokens=8, gamma=0))).token_ids
 
     generating = asyncio.create_task(generated())
-    async with asyncio.timeout(60):
-        while f"waiting up to 600 s for the verifier at {endpoint}: " not in said.getvalue():  # noqa: ASYNC110 - a file
-            await asyncio.sleep(0.01)
-        async with serving("verifier", port=int(endpoint.rpartition(":")[2])):
-            assert len(await generating) == 8
+    await eventually(lambda: f"waiting up to 600 s for the verifier at {endpoint}: " in said.getvalue())
+    async with serving("verifier", port=int(endpoint.rpartition(":")[2])):
+        assert len(await generating) == 8

@@ -5,7 +5,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -18,6 +17,7 @@ from orchestrator.local.cores import cores_for_pinning
 from orchestrator.local.local_services import LocalService, Supervised
 from specgate.errors import InvalidArgument, ServiceUnavailable, SpecgateError
 from specgate.service.config import parse_flags
+from tests.support.patience import PATIENCE_S, wait_until
 from tests.support.services import is_gone
 
 FAKE_SERVICE = '''
@@ -164,13 +164,11 @@ asyncio.run(main())
 
 
 def test_a_killed_parent_leaves_no_orphan() -> None:
-    parent = subprocess.run([sys.executable, "-c", PARENT], capture_output=True, text=True, timeout=60, check=False)
+    command = [sys.executable, "-c", PARENT]
+    parent = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
     assert parent.returncode == -signal.SIGKILL
     pid = int(parent.stdout)
-    deadline = time.monotonic() + 10
-    while not is_gone(pid) and time.monotonic() < deadline:
-        time.sleep(0.01)
-    assert is_gone(pid)
+    wait_until(lambda: is_gone(pid))
 
 
 def test_the_flags_of_a_service_are_what_differs_from_its_defaults() -> None:

@@ -18,19 +18,16 @@ def test_every_name_is_there_without_torch() -> None:
     code = (
         f"import sys; from orchestrator import {names}; print(*sys.modules.keys() & {{'torch', 'transformers', 'ray'}})"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", code], check=False, cwd=ROOT, timeout=60, capture_output=True, text=True
-    )
+    done = subprocess.run([sys.executable, "-c", code], check=False, cwd=ROOT, capture_output=True, text=True)
     assert (done.returncode, done.stdout.strip(), done.stderr) == (0, "", "")
     with pytest.raises(ImportError, match="nothing"):
         from orchestrator import nothing  # noqa: F401
 
 
-@pytest.mark.timeout(300)
 def test_the_example_writes_a_text() -> None:
     command = [sys.executable, str(ROOT / "examples" / "embed.py")]
     environment = {"PYTHONPATH": str(ROOT), "PATH": "/usr/bin:/bin"}
-    done = subprocess.run(command, check=False, timeout=240, capture_output=True, text=True, env=environment)
+    done = subprocess.run(command, check=False, capture_output=True, text=True, env=environment)
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""
     *text, statistics = done.stdout.splitlines()

@@ -16,11 +16,10 @@ from specgate.types import (
     Verdict,
     Verification,
 )
-from tests.orchestrator.services.support import exact
 from tests.support.decoding import make_spec
 from tests.support.fake_fleet import FakeDialer
 from tests.support.fakes import FakeDrafter, FakeVerifier
-from tests.support.faults import Run, verifier
+from tests.support.faults import Run, exact, verifier
 
 
 def drawn(*token_ids: int, of: tuple[int, ...] = (1, 2), probs: tuple[float, ...] = (0.5, 3.0)) -> Proposal:
@@ -52,7 +51,7 @@ GREEDY, REJECTION = Verification.SHARED_NOISE, Verification.REJECTION
 async def test_what_cannot_be_a_proposal(mode: Verification, proposal: Proposal) -> None:
     stats = (await lied_to(mode, proposal)).session.stats
     assert stats.drafter_failures == 1
-    assert max(stats.draft_lengths, default=0) <= 4
+    assert max((length for length, _ in stats.outcomes), default=0) <= 4
 
 
 async def test_what_can_be_a_proposal_in_rejection_mode() -> None:

@@ -10,11 +10,11 @@ from orchestrator.decode.ports import Lease
 from orchestrator.services.links import GrpcDrafter
 from specgate.errors import InternalError, ServiceUnavailable, SpecgateError
 from specgate.types import AnnouncedProposal, Announcement, DraftRequest, Proposal, TokenIds
-from tests.orchestrator.api.queues import eventually
-from tests.orchestrator.services.support import dialing
 from tests.support.decoding import PROMPT, make_spec, target_alone
 from tests.support.fake_services import FakeService, serving
 from tests.support.fakes import FakeDrafter
+from tests.support.orchestrating import dialing
+from tests.support.patience import eventually, patience
 
 SPEC = make_spec(40)
 TRUTH = target_alone(SPEC)
@@ -132,7 +132,7 @@ async def test_closed_while_it_waits() -> None:
     async with announcing() as (service, drafter):
         asking = await late(drafter)
         await drafter.close()
-        async with asyncio.timeout(5):
+        async with patience():
             with pytest.raises(ServiceUnavailable):
                 await asking
         await eventually(lambda: not service.num_open)

@@ -22,11 +22,11 @@ from specgate.types import (
     Verdict,
     VerifyRequest,
 )
-from tests.orchestrator.api.queues import eventually
-from tests.orchestrator.services.support import dialing
 from tests.support.decoding import make_spec, target_alone
 from tests.support.fake_services import FakeService, serving, silent, unused_endpoint
 from tests.support.fakes import FakeDrafter, FakeVerifier
+from tests.support.orchestrating import dialing
+from tests.support.patience import eventually, patience
 
 SPEC = make_spec(20)
 TRUTH = target_alone(SPEC)
@@ -148,7 +148,7 @@ async def test_follow_ups_of_a_session_that_is_over_bother_nobody(dialer: GrpcDi
 
 async def test_nobody_there_and_a_stopped_process() -> None:
     with silent() as stopped:
-        async with dialing(open_timeout_s=0.3) as dialer, asyncio.timeout(10):
+        async with dialing(open_timeout_s=0.3) as dialer, patience():
             with pytest.raises(ServiceUnavailable):
                 await dialer.open_drafter(Lease(unused_endpoint()), SPEC)
             with pytest.raises(ServiceUnavailable):

@@ -11,6 +11,7 @@ from specgate.errors import InvalidArgument, ServiceUnavailable
 from specgate.rpc.server import Server
 from specgate.rpc.server_options import ServerOptions
 from tests.support.fake_services import silent
+from tests.support.patience import patience
 
 HERE, THERE = "host:1", "host:2"
 
@@ -109,7 +110,7 @@ async def test_one_that_is_looked_at_with_half_written_files_is_looked_at_again(
 
     pool = StaticPool([HERE], check, recheck_interval_s=0.01)
     pool.release(await pool.lease(), failed=True)
-    async with asyncio.timeout(10):
+    async with patience():
         await looked_again.wait()
     assert (await pool.lease()).endpoint == HERE
     await pool.close()
@@ -127,5 +128,5 @@ async def test_health_over_grpc() -> None:
 
 async def test_stopped_process_is_not_healthy() -> None:
     with silent() as endpoint:
-        async with asyncio.timeout(10):
+        async with patience():
             assert not await grpc_health(timeout_s=0.2)(endpoint)

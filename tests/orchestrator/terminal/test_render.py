@@ -18,6 +18,7 @@ from orchestrator.terminal.render import STYLES, Painter, output_console, until_
 from orchestrator.terminal.results import Collector, error_object, result_object
 from specgate.errors import InvalidArgument, ServiceUnavailable
 from specgate.types import FinishReason, TokenLogprobs, TokenSource
+from tests.support.patience import patience
 
 ACCEPTED, RECOVERED, BONUS, SOLO, *_ = TokenSource
 FOX = "🦊"
@@ -131,5 +132,5 @@ async def test_a_pager_that_is_not_scrolled_does_not_hold_up_the_event_loop() ->
         await asyncio.sleep(0.1)
         assert not waiting.done()
         pager.read(1 << 16)
-        async with asyncio.timeout(30.0):
+        async with patience():
             await waiting

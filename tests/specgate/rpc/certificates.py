@@ -31,4 +31,4 @@ class Certificates:
         return (*curve, "-keyout", str(self._folder / f"{name}.key"))
 
     def _run(self, *arguments: str) -> None:
-        subprocess.run([self._openssl, *arguments], check=True, capture_output=True, timeout=30)
+        subprocess.run([self._openssl, *arguments], check=True, capture_output=True)

@@ -11,6 +11,7 @@ from specgate.errors import InvalidArgument, NonFiniteLogits, OutOfSync
 from specgate.rpc.server import Server
 from specgate.rpc.server_options import ServerOptions
 from specgate.v1 import types_pb2
+from tests.support.patience import PATIENCE_S
 
 SERVICE = "specgate.test.EchoService"
 SECRET = "the prompt at /home/user"
@@ -76,7 +77,7 @@ class EchoClient:
 
     def echo_call(self, device: str, *metadata: tuple[str, str]) -> Any:
         """Return the call."""
-        return self._echo(order(device), timeout=10, metadata=metadata)
+        return self._echo(order(device), timeout=PATIENCE_S, metadata=metadata)
 
     async def echo(self, device: str) -> str:
         """Return what came back."""
@@ -102,4 +103,4 @@ async def running_server(
     try:
         yield server
     finally:
-        await asyncio.wait_for(server.drain(), 10)
+        await asyncio.wait_for(server.drain(), PATIENCE_S)

@@ -13,6 +13,7 @@ from specgate.rpc.health import ENGINE_AGE_KEY
 from specgate.rpc.server import Server
 from specgate.rpc.server_options import ServerOptions
 from tests.specgate.rpc.echo import SERVICE, running_server
+from tests.support.patience import PATIENCE_S, patience
 
 SERVING = health_pb2.HealthCheckResponse.SERVING
 NOT_SERVING = health_pb2.HealthCheckResponse.NOT_SERVING
@@ -35,7 +36,7 @@ class HealthClient:
 
     async def check(self, service: str = SERVICE) -> tuple[int, str | None]:
         """Return the status, and the engine's age."""
-        call = self._stub.Check(health_pb2.HealthCheckRequest(service=service), timeout=5)
+        call = self._stub.Check(health_pb2.HealthCheckRequest(service=service), timeout=PATIENCE_S)
         response = await call
         return int(response.status), (await call.trailing_metadata()).get(ENGINE_AGE_KEY)
 
@@ -78,7 +79,7 @@ async def test_check_knows_of_a_dead_engine_at_once_and_tells_its_age(loading: t
 async def test_watch_hears_of_death_recovery_and_drain(loading: tuple[Server, HealthClient]) -> None:
     server, client = loading
     engine = Engine()
-    async with asyncio.timeout(5):
+    async with patience():
         statuses = client.watch()
         assert await anext(statuses) == NOT_SERVING
         await server.set_ready(engine.read_age_s)

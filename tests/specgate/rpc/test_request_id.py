@@ -1,6 +1,5 @@
 """Every call has an id: the client's, or a new one; in the logs, and in the answer."""
 
-import asyncio
 from collections.abc import Iterator
 from typing import Any
 
@@ -10,6 +9,7 @@ import pytest
 from specgate.rpc.request_id import KEY, outgoing
 from tests.specgate.rpc.echo import EchoClient, EchoServicer, order
 from tests.support.heard import Heard, hearing
+from tests.support.patience import eventually
 
 GIVEN = "my-request/7"
 
@@ -54,9 +54,7 @@ async def test_errors_have_it_too(echo: Echo, heard: Heard, device: str, outcome
         await client.echo_call(device, (KEY, GIVEN))
     assert dict(caught.value.initial_metadata())[KEY] == GIVEN
     # The client may hear of it first.
-    async with asyncio.timeout(10):
-        while not any(line.text.startswith(f"Echo: {outcome} after ") for line in heard.lines):  # noqa: ASYNC110
-            await asyncio.sleep(0.005)
+    await eventually(lambda: heard.starting(f"Echo: {outcome} after "))
     assert {line.request_id for line in heard.lines} == {GIVEN}
     assert (GIVEN in str(caught.value.details())) == (device == "crash")
 
@@ -67,9 +65,7 @@ async def test_who_ends_the_call_is_one_line_and_no_failure(echo: Echo, heard: H
     await stream.write(order("hold"))
     await servicer.held.wait()
     stream.cancel()
-    async with asyncio.timeout(10):
-        while not heard.lines:  # noqa: ASYNC110 - a plain list
-            await asyncio.sleep(0.005)
+    await eventually(lambda: heard.lines)
     (line,) = heard.lines
     assert line.request_id == GIVEN
     assert line.text.startswith("Chat: closed after ")

@@ -3,7 +3,7 @@
 import asyncio
 import signal
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -28,6 +28,7 @@ from specgate.rpc.server_options import ServerOptions
 from specgate.rpc.status import from_rpc_error
 from specgate.v1 import drafter_service_pb2
 from tests.specgate.rpc.echo import SECRET, SERVICE, EchoClient, EchoServicer, add_echo_to_server, order, running_server
+from tests.support.patience import PATIENCE_S, eventually, patience
 
 ROOT = Path(__file__).resolve().parents[3]
 Echo = tuple[Server, EchoServicer, EchoClient]
@@ -37,12 +38,6 @@ async def error_of(call: Awaitable[object]) -> SpecgateError:
     with pytest.raises(grpc.aio.AioRpcError) as caught:
         await call
     return from_rpc_error(caught.value)
-
-
-async def eventually(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(5):
-        while not condition():  # noqa: ASYNC110 - the conditions are plain counters, with no event to await
-            await asyncio.sleep(0.005)
 
 
 async def ask(stream: Any, device: str) -> str:
@@ -122,6 +117,21 @@ async def test_bytes_that_are_no_message_are_an_invalid_argument(echo: Echo) -> 
     stream = client.raw_chat()
     await stream.write(b"\xff\xff")
     assert type(await error_of(stream.read())) is InvalidArgument
+
+
+async def test_pickled_bytes_are_refused_and_nothing_is_unpickled(echo: Echo, tmp_path: Path) -> None:
+    server, _, client = echo
+    canary = tmp_path / "canary"
+    pickled = f"cposix\nsystem\n(S'touch {canary}'\ntR.".encode()
+    assert type(await error_of(client.raw_echo(pickled))) is InvalidArgument
+    # Past gRPC's framing, too.
+    reader, writer = await asyncio.open_connection(*split_endpoint(server.endpoint))
+    writer.write(pickled)
+    async with patience():
+        await reader.read()
+    writer.close()
+    assert not canary.exists()
+    assert await client.echo("cpu") == "cpu"
 
 
 async def test_a_client_that_leaves_frees_its_stream_at_once(echo: Echo, caplog: pytest.LogCaptureFixture) -> None:
@@ -230,7 +240,7 @@ async def process() -> AsyncIterator[tuple[asyncio.subprocess.Process, EchoClien
 async def stop(child: asyncio.subprocess.Process, client: EchoClient, number: signal.Signals) -> None:
     """Send a signal; return once new calls are refused for it."""
     child.send_signal(number)
-    async with asyncio.timeout(5):
+    async with patience():
         while True:
             try:
                 await client.echo("cpu")
@@ -251,7 +261,7 @@ async def test_a_signal_lets_running_streams_end_and_exits_with_0(number: signal
         assert child.returncode is None
         await stream.done_writing()
         assert await stream.read() is grpc.aio.EOF
-        assert await asyncio.wait_for(child.wait(), 10) == 0
+        assert await asyncio.wait_for(child.wait(), PATIENCE_S) == 0
 
 
 async def test_a_second_signal_ends_the_process_at_once() -> None:
@@ -261,5 +271,5 @@ async def test_a_second_signal_ends_the_process_at_once() -> None:
         await client.echo("cpu")
         await stop(child, client, signal.SIGTERM)
         child.send_signal(signal.SIGINT)
-        assert await asyncio.wait_for(child.wait(), 5) == -signal.SIGINT
+        assert await asyncio.wait_for(child.wait(), PATIENCE_S) == -signal.SIGINT
         stream.cancel()

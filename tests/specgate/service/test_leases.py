@@ -7,6 +7,7 @@ import pytest
 
 from specgate.errors import LeaseRefused
 from specgate.service.leases import LeaseBook
+from tests.support.patience import PATIENCE_S
 
 NEVER_S = 60.0
 
@@ -19,7 +20,7 @@ async def test_a_lease_ends_with_the_session_that_claimed_it() -> None:
             await asyncio.sleep(0)
             assert not end.done()
             raise RuntimeError
-        await asyncio.wait_for(end, 5)
+        await asyncio.wait_for(end, PATIENCE_S)
 
 
 async def test_a_lease_that_nobody_claims_ends_in_time_and_a_claimed_one_outlives_it() -> None:

@@ -8,20 +8,20 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from orchestrator.decode.ports import Lease
-from orchestrator.services.links import GrpcDialer
-from orchestrator.services.streams import ChannelCache
 from specgate.errors import InvalidArgument, TooManySessions
 from specgate.service.config import config_of
 from specgate.service.replica import Replica
 from specgate.types import SamplingParams, SessionSpec, Verification
 from tests.support.models import quiet, write_llama
+from tests.support.orchestrating import dialing
+from tests.support.patience import PATIENCE_S
 
 SPEC = SessionSpec((1, 2, 3), SamplingParams(), 7, Verification.SHARED_NOISE, 16, vocab_size=64)
 
 
 async def metrics(endpoint: str | None) -> dict[str, float]:
     def read() -> str:
-        with urllib.request.urlopen(f"http://{endpoint}/metrics", timeout=10) as answer:
+        with urllib.request.urlopen(f"http://{endpoint}/metrics", timeout=PATIENCE_S) as answer:
             text: str = answer.read().decode()
             return text
 
@@ -37,9 +37,7 @@ async def test_a_service_tells_sessions_pages_and_its_heartbeat(tmp_path: Path) 
     settings = {"model": str(write_llama(tmp_path)), "device": "cpu", "threads": 1, "max_sessions": 1}
     replica = Replica("verifier", config_of("verifier", **settings, kv_tokens=1024, drain_s=1.0, metrics_port=0))
     await replica.start(quiet)
-    channels = ChannelCache()
-    try:
-        dialer = GrpcDialer(channels, open_timeout_s=10.0)
+    async with dialing() as dialer:
         at_rest = await metrics(replica.metrics_endpoint)
         assert (at_rest["sessions_active"], at_rest["kv_cache_usage_perc"], at_rest["sessions_total"]) == (0, 0, 0)
         session = await dialer.open_verifier(Lease(replica.endpoint), SPEC)
@@ -51,9 +49,7 @@ async def test_a_service_tells_sessions_pages_and_its_heartbeat(tmp_path: Path) 
         assert 0 < found["kv_cache_usage_perc"] == found["kv_tokens_used"] / found["kv_tokens"] <= 1
         assert 0 <= found["engine_step_age_seconds"] < 10
         await session.close()
-    finally:
-        await channels.close()
-        await replica.drain()
+    await replica.drain()
     with pytest.raises(OSError, match="refused"):
         await metrics(replica.metrics_endpoint)
 

@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from specgate.service.outbox import Outbox
+from tests.support.patience import patience
 
 
 class Wire:
@@ -94,7 +95,7 @@ async def test_nothing_is_sent_after_the_end() -> None:
     post_from_a_thread(outbox, "late")
     await asyncio.sleep(0)
     wire.free.set()
-    async with asyncio.timeout(5):
+    async with patience():
         await settled()
     assert wire.sent == []
 

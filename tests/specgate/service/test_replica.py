@@ -3,7 +3,6 @@
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,6 @@ import torch
 
 from orchestrator.decode.ports import Lease
 from orchestrator.services.links import GrpcDialer
-from orchestrator.services.streams import ChannelCache
 from specgate import cpu_library
 from specgate.errors import EngineFailed, InvalidArgument, LeaseRefused, ServiceUnavailable
 from specgate.runtime.attention import kernels
@@ -30,6 +28,7 @@ from specgate.service.leases import LeaseBook
 from specgate.service.replica import Replica
 from specgate.types import Attention, ModelInfo, SamplingParams, SessionSpec, Verification
 from tests.support.models import load_float32, quiet, write_llama
+from tests.support.orchestrating import dialing
 
 SPEC = SessionSpec((1, 2, 3), SamplingParams(), 7, Verification.SHARED_NOISE, 16, vocab_size=64)
 
@@ -69,9 +68,8 @@ async def replica(tmp_path: Path) -> AsyncIterator[Replica]:
 
 @pytest.fixture
 async def dialer() -> AsyncIterator[GrpcDialer]:
-    channels = ChannelCache()
-    yield GrpcDialer(channels, open_timeout_s=10.0)
-    await channels.close()
+    async with dialing() as dialer:
+        yield dialer
 
 
 async def info(dialer: GrpcDialer, replica: Replica) -> ModelInfo:
@@ -161,7 +159,6 @@ def test_on_a_gpu_the_path_is_another_one_and_is_told(
 
     def on_the_cpu(_: object, wanted: list[Kernel], **options: Any) -> ModelRunner:
         assert options["page_size"] == 256
-        assert bool(options["drivers"]) == (role == "drafter" and find_spec("triton") is not None)
         return build(loaded, wanted, **options)
 
     # There is no GPU here: its kernel, its graphs and the model's place are stood in for.
@@ -169,10 +166,13 @@ def test_on_a_gpu_the_path_is_another_one_and_is_told(
     monkeypatch.setattr(loading, "CudaCapturer", lambda device: EagerCapturer())
     monkeypatch.setattr(loading, "build", on_the_cpu)
     told: list[tuple[str, int, int]] = []
+    launchers: list[torch.device] = []
+    monkeypatch.setattr(loading, "launcher_on", launchers.append)
     config = config_for(tmp_path).model_copy(update={"cuda_graphs": cuda_graphs})
     on_cuda = replace(loaded, device=torch.device("cuda"), dtype=torch.bfloat16)
     runner = loading.build_runner(role, on_cuda, config, lambda *stage: told.append(stage))
     assert runner.pool.num_pages == 4
+    assert launchers == ([on_cuda.device] if role == "drafter" else [])
     graphs_told = f"{10 if cuda_graphs else 0} CUDA graphs"
     assert told[-1] == (f"attention by varlen (the reference), {graphs_told}{told_of_drafts}", 1, 1)
     assert (("graphs", 10, 10) in told) == cuda_graphs

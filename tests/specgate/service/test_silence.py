@@ -11,8 +11,6 @@ import grpc
 import pytest
 
 from orchestrator.decode.ports import Lease
-from orchestrator.services.links import GrpcDialer
-from orchestrator.services.streams import ChannelCache
 from specgate.errors import InvalidArgument, SessionIdle, SpecgateError
 from specgate.rpc.channel import open_channel
 from specgate.rpc.convert_session import session_spec_to_pb
@@ -28,9 +26,12 @@ from specgate.v1.drafter_service_pb2_grpc import DrafterServiceStub
 from specgate.v1.verifier_service_pb2 import VerifyRequest as VerifyMessage
 from specgate.v1.verifier_service_pb2_grpc import VerifierServiceStub
 from tests.support.models import quiet, write_llama
+from tests.support.orchestrating import dialing
 
 SPEC = SessionSpec((1, 2, 3), SamplingParams(), 7, Verification.SHARED_NOISE, 16, vocab_size=64)
-IDLE_S = 0.6
+IDLE_S = 0.3
+PATIENT_S = 2.0
+"""Of a service whose client says that it is there, as often as it can on a busy machine."""
 ROLES = ("drafter", "verifier")
 
 
@@ -45,13 +46,6 @@ async def serving(role: str, folder: Path, **settings: float) -> AsyncIterator[R
         yield replica
     finally:
         await replica.drain()
-
-
-@asynccontextmanager
-async def dialing() -> AsyncIterator[GrpcDialer]:
-    channels = ChannelCache()
-    yield GrpcDialer(channels, open_timeout_s=10.0)
-    await channels.close()
 
 
 @asynccontextmanager
@@ -86,7 +80,7 @@ async def test_a_session_that_nobody_talks_to_gives_up_its_place(role: str, tmp_
         assert (answer.opened, answer.session_idle_ms) == (True, 1000 * IDLE_S)
         error = await end_of(call)
         assert isinstance(error, SessionIdle)
-        assert "nothing came for 0.6 s" in str(error)
+        assert "nothing came for 0.3 s" in str(error)
         info = await dialer.model_info(Lease(replica.endpoint), role)
         assert (info.active_sessions, info.free_kv_tokens) == (0, info.kv_tokens)
 
@@ -94,15 +88,15 @@ async def test_a_session_that_nobody_talks_to_gives_up_its_place(role: str, tmp_
 @pytest.mark.parametrize("role", ROLES)
 async def test_a_request_that_is_paused_on_purpose_is_not_idle(role: str, tmp_path: Path) -> None:
     """And is served when it goes on."""
-    async with serving(role, tmp_path, session_idle_s=IDLE_S) as replica, dialing() as dialer:
+    async with serving(role, tmp_path, session_idle_s=PATIENT_S) as replica, dialing() as dialer:
         if role == "drafter":
             drafter = await dialer.open_drafter(Lease(replica.endpoint), SPEC)
-            await asyncio.sleep(3 * IDLE_S)
+            await asyncio.sleep(1.5 * PATIENT_S)
             await drafter.draft(DraftRequest(0, 3, (), gamma=2))
             await drafter.close()
         else:
             verifier = await dialer.open_verifier(Lease(replica.endpoint), SPEC)
-            await asyncio.sleep(3 * IDLE_S)
+            await asyncio.sleep(1.5 * PATIENT_S)
             assert [verdict.last async for verdict in verifier.verify(VerifyRequest(0, 3, Proposal()))] == [True]
             await verifier.close()
 

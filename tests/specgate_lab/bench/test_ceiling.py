@@ -4,8 +4,8 @@ from collections import Counter
 
 import pytest
 
-from orchestrator.decode.request import GenerationStats
 from specgate_lab.bench.ceiling import ModelTimes, ceiling_of, ceiling_tokens_per_s, model_times
+from specgate_lab.measured_stats import MeasuredStats
 
 TIMES = ModelTimes(
     draft_us={3: 3000.0, 5: 5000.0, 9: 20_000.0}, forward_us={1: 7000.0, 4: 8000.0, 6: 9000.0, 10: 8000.0}
@@ -33,10 +33,10 @@ def test_nothing_measured_has_no_ceiling() -> None:
     assert ceiling_tokens_per_s({}, 0, TIMES) is ceiling_of([]) is None
 
 
-def rounds(*drafts: tuple[int, bool, int], forwards: list[tuple[int, int]], **more) -> GenerationStats:
+def rounds(*drafts: tuple[int, bool, int], forwards: list[tuple[int, int]], **more) -> MeasuredStats:
     """Return rounds of these drafts: length, whether it was prepared, and microseconds."""
     lengths, prepared, draft_us = (list(column) for column in zip(*drafts, strict=True))
-    return GenerationStats(
+    return MeasuredStats(
         rounds=len(drafts),
         draft_lengths=lengths,
         prepared=prepared,

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from orchestrator.decode.request import GenerationRequest, GenerationStats
+from orchestrator.decode.request import GenerationRequest
 from orchestrator.policy.gates import Gate
 from orchestrator.terminal.model_options import ModelOptions
 from orchestrator.terminal.request_options import BUNDLED_GAMMA, DraftingOptions, SamplingOptions
@@ -19,11 +19,12 @@ from specgate_lab.bench.row_names import ROW_NAMES, scheduled
 from specgate_lab.bench.rows import Row, RowsReport, TextAgreement, promised_agreement, rows_of
 from specgate_lab.bench.table import draw_rows, print_rows
 from specgate_lab.experiment import Sample, Samples
+from specgate_lab.measured_stats import MeasuredStats
 from specgate_lab.workload import bench_request
 from tests.specgate_lab.support import a_timeline
 
 DEFAULT, GAMMA5 = scheduled("hf-assisted", "default"), scheduled("hf-assisted", "gamma5")
-ONE_ROUND = GenerationStats(
+ONE_ROUND = MeasuredStats(
     rounds=1,
     draft_lengths=[4],
     prepared=[False],
@@ -33,7 +34,7 @@ ONE_ROUND = GenerationStats(
     forwards_us=[(5, 100)],
     outcomes=Counter({(4, 4): 1}),
 )
-TWO_ROUNDS = GenerationStats(
+TWO_ROUNDS = MeasuredStats(
     rounds=2,
     draft_lengths=[4, 4],
     prepared=[False, True],
@@ -51,7 +52,7 @@ TWO_ROUNDS = GenerationStats(
 )
 
 
-def measured(*rates: int, stats: GenerationStats | None = None) -> list[Sample]:
+def measured(*rates: int, stats: MeasuredStats | None = None) -> list[Sample]:
     """Return a sample a repeat, of one second each."""
     requests = (a_timeline(0.0, stats=stats),) if stats else ()
     return [Sample(rate, 1.0, (1,), requests, 240 if stats else None, 0, at) for at, rate in enumerate(rates)]

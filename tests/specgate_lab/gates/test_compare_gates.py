@@ -40,7 +40,6 @@ def test_cases_are_all_combinations() -> None:
     ("values", "problem"),
     [
         ({"drafts": "good,best"}, "drafts: 'best' is not one of good, slow, random"),
-        ({"drafts": "good,slow,good"}, "drafts: good,slow,good names one twice"),
         ({"drafts": ""}, "drafts: '' is not one of good"),
         ({"concurrency": ""}, "temperatures: no case is left"),
         ({"temperatures": "hot"}, "temperatures: 'hot' is no list"),

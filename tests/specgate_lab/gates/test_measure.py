@@ -8,17 +8,18 @@ from orchestrator.policy.gates import Gate
 from specgate.errors import ServiceUnavailable
 from specgate_lab.experiment import Sample
 from specgate_lab.gate_choice import ALONE, AUTO
-from specgate_lab.gates.cases import Case, DraftKind, choices_of, requests_of
+from specgate_lab.gates.cases import Case, DraftKind, requests_of
 from specgate_lab.gates.measure import CaseResult, block_sample, measure_case
+from specgate_lab.gates.options import GateOptions
 from tests.specgate_lab.support import FakeStart, Ticks, a_request, a_timeline
 
 ONE, TWO = Case(DraftKind.GOOD, 0.0, 1), Case(DraftKind.SLOW, 0.7, 2)
 PROMPTS = [a_request((prompt,), max_tokens=24) for prompt in (5, 6, 7)]
-CHOICES = choices_of([2], [0.5])
+CHOICES = GateOptions(gammas="2", thresholds="0.5").choices
 
 
 def test_fixed_choices_and_auto() -> None:
-    names = [str(choice) for choice in choices_of([1, 8], [0.3, 0.7])]
+    names = [str(choice) for choice in GateOptions(gammas="1,8", thresholds="0.3,0.7").choices]
     assert names == [ALONE, "none γ 1", "none γ 8", "0.3 γ 5", "0.7 γ 5", AUTO]
     alone, none, gated, auto = (choice.of(PROMPTS[0]) for choice in CHOICES)
     assert (alone.max_gamma, none.max_gamma, none.gate) == (0, 2, Gate.NONE)

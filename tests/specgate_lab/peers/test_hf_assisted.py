@@ -14,7 +14,7 @@ from orchestrator.decode.request import GenerationRequest
 from specgate.errors import ServiceUnavailable
 from specgate.types import SamplingParams
 from specgate_lab.peers.bare_loop import BareLoopProcess
-from specgate_lab.peers.hf_assisted import LOOKUP, SCHEDULES, Arrivals
+from specgate_lab.peers.hf_assisted import LOOKUP, SCHEDULES
 from tests.support.models import Mix, write_llama
 
 GREEDY = SamplingParams(temperature=0.0)
@@ -71,16 +71,6 @@ async def test_a_bare_loop_that_cannot_load_says_why(folder: Path) -> None:
     with pytest.raises(ServiceUnavailable, match="bare loop ended with exit code 1"):
         async with bare_loop(folder / "missing", "draft"):
             pass
-
-
-def test_the_first_round_is_not_decode_time() -> None:
-    arrivals = Arrivals()
-    for put in ([[1, 2, 3]], [[4, 5]], [[6]], [[7]]):
-        arrivals.put(torch.tensor(put))
-    arrivals.end()
-    answer = arrivals.answer()
-    assert (answer["token_ids"], answer["num_first"]) == ([4, 5, 6, 7], 2)
-    assert answer["decode_s"] > 0
 
 
 def test_the_baselines_are_free_of_our_runtime_and_cost_no_import_of_a_library() -> None:

@@ -6,20 +6,23 @@ from pathlib import Path
 
 import pytest
 
+from orchestrator.decode.request import GenerationRequest
+from orchestrator.policy.gates import Gate
 from orchestrator.terminal.model_options import ModelOptions
 from specgate.errors import InternalError
-from specgate_lab.soak.clients import Ask, Expected, Tally, Way, catalogue, draw
+from specgate.types import Verification
+from specgate_lab.soak.clients import Ask, Expected, Tally, Way, draw
 from specgate_lab.soak.command import NOTHING, SoakOptions, check_soak, run_soak
 from specgate_lab.soak.replicas import Held
 from specgate_lab.soak.samples import HoldingSample, Log
 from tests.support.orchestrating import Cli
 
-TEXT, REQUEST = catalogue()[0]
+REQUEST = GenerationRequest((), max_tokens=3, seed=1)
 
 
 def counted(*token_ids: int, leaves_after: int | None = None, near_ties: int = 0) -> Tally:
     tally = Tally()
-    tally.add(Ask(0, TEXT, REQUEST, Way.GRPC_STREAM, leaves_after), token_ids, Expected((1, 2, 3), near_ties))
+    tally.add(Ask("def f", REQUEST, Way.GRPC_STREAM, leaves_after), token_ids, Expected((1, 2, 3), near_ties))
     return tally
 
 
@@ -48,10 +51,28 @@ def test_which_texts_differ(
 
 
 @pytest.mark.parametrize(
+    ("token_ids", "leaves_after", "differs"), [((7, 8, 9), None, 0), ((7, 8), None, 1), ((7,), 0, 0), ((), 0, 1)]
+)
+def test_where_only_the_law_is_promised_an_answer_is_as_long_as_asked(
+    token_ids: tuple[int, ...], leaves_after: int | None, differs: int
+) -> None:
+    tally = Tally()
+    tally.add(Ask("def f", REQUEST, Way.GRPC_STREAM, leaves_after), token_ids, Expected((), 0, is_law=True))
+    assert (len(tally.differing), tally.compared_tokens) == (differs, 0)
+
+
+def mostly_failed() -> Tally:
+    tally = counted(1, 2, 3)
+    tally.failed["ServiceUnavailable"] = 5_000
+    return tally
+
+
+@pytest.mark.parametrize(
     ("tally", "held", "problem"),
     [
         (counted(1, 2, 4), NOTHING, "1 texts differed"),
-        (Tally(), NOTHING, "nothing was answered"),
+        (Tally(), NOTHING, "0 were answered"),
+        (mostly_failed(), NOTHING, "5000 requests failed"),
         (counted(1, 2, 3), NOTHING._replace(sessions=1), "nothing is held"),
         (counted(1, 2, 3), NOTHING._replace(replicas=2), "nothing is held"),
     ],
@@ -62,14 +83,17 @@ def test_what_fails_a_soak(tally: Tally, held: Held, problem: str) -> None:
         check_soak(tally, Log(samples=[HoldingSample(1.0, (), held, 1, 1)]))
 
 
-def test_every_kind_of_request_is_drawn_and_each_has_its_own_answer() -> None:
-    asked = catalogue()
-    drawn = [draw(random.Random(seed), asked) for seed in range(500)]
+def test_requests_of_every_kind_are_drawn_and_hardly_one_twice() -> None:
+    rng = random.Random(0)
+    drawn = [draw(rng) for _ in range(500)]
+    requests = [ask.request for ask in drawn]
     assert {ask.way for ask in drawn} == set(Way)
-    assert {ask.number for ask in drawn} == set(range(len(asked)))
-    assert any(ask.leaves_after is not None for ask in drawn)
-    kinds = {(text, request.max_tokens, request.seed, request.sampling.temperature) for text, request in asked}
-    assert len(kinds) == len(asked)
+    assert {request.gate for request in requests} == set(Gate)
+    assert {request.verification for request in requests} == set(Verification)
+    assert {request.grammar is None for request in requests} == {True, False}
+    assert {ask.leaves_after is None for ask in drawn} == {True, False}
+    assert len({str(ask) for ask in drawn}) == len(drawn)
+    assert drawn[0] == draw(random.Random(0))
 
 
 @pytest.mark.parametrize(
@@ -88,6 +112,7 @@ def test_a_short_soak(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Non
     told = json.loads((tmp_path / "soak.json").read_text())
     (row,) = told["rows"]
     assert row["answers"] > 20
+    assert row["distinct"] == row["answers"] + row["clients_left"]
     assert told["differing"] == []
     assert {kill["role"] for kill in told["kills"]} == {"verifier", "drafter"}
     assert row["still_held"] == "0 sessions, 0 KV tokens"

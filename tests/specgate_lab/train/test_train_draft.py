@@ -159,6 +159,15 @@ def test_a_folder_of_something_else_is_left_alone(target: Path, whole: Path, tmp
         assert {file: file.read_bytes() for file in folder.iterdir()} == before
 
 
+def test_texts_of_other_weights_are_something_else(tmp_path: Path) -> None:
+    folder, draft = write_llama(tmp_path / "target"), tmp_path / "draft"
+    with pytest.raises(Killed):
+        make_draft(recipe(folder), draft, PROMPTS, "cpu", killed_at("target writes", 1))
+    write_llama(folder, seed=1)
+    with pytest.raises(InvalidArgument, match="holds something else"):
+        make_draft(recipe(folder), draft, PROMPTS, "cpu", quiet)
+
+
 def test_a_target_that_is_none_is_named(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     with pytest.raises(ModelLoadError, match="empty"):

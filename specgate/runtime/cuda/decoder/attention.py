@@ -3,22 +3,7 @@
 import triton
 import triton.language as tl
 
-from specgate.runtime.cuda.decoder.barrier import arrive, wait
-from specgate.runtime.cuda.decoder.columns import others
-
-
-@triton.jit
-def _part_of(b, tile, step, S: tl.constexpr, T: tl.constexpr, SYNC: tl.constexpr):
-    """Return a tile's sequence, key head and part, and the position up to which its keys were there before this step.
-
-    In a chain of launches that begin early these may not be written yet: nothing is said to be there.
-    """
-    # Of a tile that there is not, any: nothing of it is read.
-    sequence = tile // (T.PARTS * S.KV_HEADS) % S.SEQUENCES
-    old = tl.load(b.lengths + sequence) + step - tl.where(step == 0, tl.load(b.used + sequence), 1)
-    if SYNC == 1:
-        old *= 0
-    return sequence, tile // T.PARTS % S.KV_HEADS, tile % T.PARTS, old
+from specgate.runtime.cuda.decoder.columns import others, wait
 
 
 @triton.jit
@@ -33,7 +18,7 @@ def _block(b, layer, sequence, kv_head, at, is_read, S: tl.constexpr):
 
 
 @triton.jit
-def attend(w, b, u, layer, step, arrivals, S: tl.constexpr, T: tl.constexpr, SYNC: tl.constexpr):
+def attend(w, b, u, layer, step, S: tl.constexpr, T: tl.constexpr, EARLY: tl.constexpr):
     """Attend of a sequence's rows, all query heads of one key head, to one part of the keys.
 
     Block i of keys belongs to part i % PARTS, whatever the length: a row's numbers depend on its own prefix alone.
@@ -44,13 +29,11 @@ def attend(w, b, u, layer, step, arrivals, S: tl.constexpr, T: tl.constexpr, SYN
     ROWS: tl.constexpr = triton.next_power_of_2(S.WIDTH * GROUP) if S.WIDTH * GROUP > 16 else 16
     dims, flat = tl.arange(0, S.DIM), tl.arange(0, ROWS)
     index, is_row = flat // GROUP, flat < S.WIDTH * GROUP
-    num_tiles = tl.load(b.scalars + 2) * S.KV_HEADS * T.PARTS
+    num_tiles = tl.load(b.scalars + 1) * S.KV_HEADS * T.PARTS
     tile = tl.program_id(0)
-    sequence, kv_head, part, old = _part_of(b, tile, step, S, T, SYNC)
-    at = part * T.KEYS + tl.arange(0, T.KEYS)
-    key, value = _block(b, layer, sequence, kv_head, at, (at < old) & (tile < num_tiles), S)
-    wait(u, arrivals, T, SYNC)
+    wait(EARLY)
     while tile < num_tiles:
+        sequence, kv_head, part = tile // (T.PARTS * S.KV_HEADS), tile // T.PARTS % S.KV_HEADS, tile % T.PARTS
         length = tl.load(b.lengths + sequence) + step
         position = length - S.WIDTH + index
         row, head = sequence * S.WIDTH + index, kv_head * GROUP + flat % GROUP
@@ -62,9 +45,7 @@ def attend(w, b, u, layer, step, arrivals, S: tl.constexpr, T: tl.constexpr, SYN
         start = part * T.KEYS
         while start < length:
             at = start + tl.arange(0, T.KEYS)
-            new_key, new_value = _block(b, layer, sequence, kv_head, at, (at >= old) & (at < length), S)
-            key = tl.where((at < old)[:, None], key, new_key)
-            value = tl.where((at < old)[:, None], value, new_value)
+            key, value = _block(b, layer, sequence, kv_head, at, at < length, S)
             score = tl.dot(query, tl.trans(key), input_precision="ieee") * S.SCALE
             score = tl.where(at[None, :] <= position[:, None], score, float("-inf"))
             now = tl.maximum(greatest, tl.max(score, 1))
@@ -74,17 +55,11 @@ def attend(w, b, u, layer, step, arrivals, S: tl.constexpr, T: tl.constexpr, SYN
             summed = summed * kept[:, None] + tl.dot(weight.to(value.dtype), value, input_precision="ieee")
             greatest = now
             start += T.PARTS * T.KEYS
-            at = start + tl.arange(0, T.KEYS)
-            key, value = _block(b, layer, sequence, kv_head, at, at < old, S)
         place = (part * (S.SEQUENCES * S.WIDTH) + row) * S.HEADS + head
         tl.store(u.partial + place[:, None] * S.DIM + dims[None, :], summed, mask=is_row[:, None])
         tl.store(u.greatest + place, greatest, mask=is_row)
         tl.store(u.total + place, total, mask=is_row)
         tile += tl.num_programs(0)
-        sequence, kv_head, part, old = _part_of(b, tile, step, S, T, SYNC)
-        at = part * T.KEYS + tl.arange(0, T.KEYS)
-        key, value = _block(b, layer, sequence, kv_head, at, (at < old) & (tile < num_tiles), S)
-    arrive(u, SYNC)
 
 
 @triton.jit

@@ -11,16 +11,15 @@ from specgate.runtime.cuda.decoder.shape import MOST_STEPS, DecoderShape, DraftT
 from specgate.runtime.sampling_step import SamplingStep
 from specgate.runtime.scheduler import Rows
 
-_SCALARS = 8
-"""Five, and the room of eight keeps what follows aligned."""
+_SCALARS = 4
 
 
 class DraftBatch(NamedTuple):
     """Sequences and what is to be drafted after them; all but the pages are parts of one buffer.
 
-    int64: ``keys`` [steps, sequences] of the noise. int32: ``scalars`` are how many steps, which one is next where each
-    is a launch, how many sequences, from which id on no token exists, and the bits of a float32, the temperature, 0 for
-    greedy; ``lengths`` [sequences], tokens up to and with the last row, ``used`` [sequences], rows that are new,
+    int64: ``keys`` [steps, sequences] of the noise. int32: ``scalars`` are which step is next, how many
+    sequences, from which id on no token exists, and the bits of a float32, the temperature, 0 for greedy; ``lengths``
+    [sequences], tokens up to and with the last row, ``used`` [sequences], rows that are new,
     ``token_ids`` [sequences, width], ``table`` [sequences, columns].
 
     ``pages`` [2 * layers, pages, page_size, kv_heads, dim], a layer's keys before its values, each ``page_stride``
@@ -38,8 +37,8 @@ class DraftBatch(NamedTuple):
 
 
 class Workspace(NamedTuple):
-    """float32 unless said. For the host: ``report``, 1.0 where programs did not meet, then token and score [steps,
-    sequences, 2]; ``logits`` [steps, sequences, vocabulary]. ``barrier`` int32 [2]: arrivals and exits.
+    """float32 unless said. For the host: ``report``, token and score [steps, sequences, 2], and ``logits`` [steps,
+    sequences, vocabulary].
 
     From phase to phase: ``hidden`` [rows, hidden], ``query`` [rows, heads, dim], attention's ``partial`` [parts, rows,
     heads, dim], ``greatest`` and ``total`` [parts, rows, heads], ``gated`` [rows, ffn], float64 ``best`` and int32
@@ -48,7 +47,6 @@ class Workspace(NamedTuple):
 
     report: torch.Tensor
     logits: torch.Tensor
-    barrier: torch.Tensor
     hidden: torch.Tensor
     query: torch.Tensor
     partial: torch.Tensor
@@ -85,8 +83,8 @@ def pack(
     """
     words = torch.zeros(num_words(s), dtype=torch.int64, pin_memory=pinned)
     parts, params = unpack(words.numpy(), s, np.int32), choices[0].params
-    parts.scalars[:4] = num_steps, 0, len(batch), choices[0].vocab_size
-    parts.scalars[4:5].view(np.float32)[0] = 0.0 if params.greedy else params.temperature
+    parts.scalars[:3] = 0, len(batch), choices[0].vocab_size
+    parts.scalars[3:].view(np.float32)[0] = 0.0 if params.greedy else params.temperature
     for i, ((sequence, num_rows, _), choosing) in enumerate(zip(batch, choices, strict=True)):
         length = sequence.num_cached + num_rows
         parts.lengths[i], parts.used[i] = length, num_rows
@@ -104,9 +102,8 @@ def workspace_for(s: DecoderShape, t: DraftTiles, device: torch.device) -> Works
 
     rows = s.num_rows
     return Workspace(
-        report=zeros(1 + MOST_STEPS * s.SEQUENCES * 2),
+        report=zeros(MOST_STEPS, s.SEQUENCES, 2),
         logits=zeros(MOST_STEPS, s.SEQUENCES, s.VOCAB),
-        barrier=zeros(2, dtype=torch.int32),
         hidden=zeros(rows, s.HIDDEN),
         query=zeros(rows, s.HEADS, s.DIM),
         partial=zeros(t.PARTS, rows, s.HEADS, s.DIM),

@@ -3,27 +3,26 @@
 import triton
 import triton.language as tl
 
-from specgate.runtime.cuda.decoder.barrier import arrive, wait
-from specgate.runtime.cuda.decoder.columns import columns, norm_scale, others, times, weights
+from specgate.runtime.cuda.decoder.columns import columns, norm_scale, others, times, wait, weights
 from specgate.runtime.cuda.gumbel import gumbel
 
 
 @triton.jit
-def choose(w, b, u, step, arrivals, S: tl.constexpr, T: tl.constexpr, SYNC: tl.constexpr):
+def choose(w, b, u, step, S: tl.constexpr, T: tl.constexpr, EARLY: tl.constexpr):
     """Logits of each sequence's last row, and of those of each program, which stand together, the best.
 
     This phase reads more weights than all of a layer: three tiles are on their way at any moment.
     """
     at, is_at = columns(T.HEAD, S.HIDDEN)
     gain = tl.load(w.last_norm + at, mask=is_at, other=0.0).to(tl.float32)
-    num_sequences = tl.load(b.scalars + 2)
+    num_sequences = tl.load(b.scalars + 1)
     first = tl.program_id(0) * tl.cdiv(tl.cdiv(S.VOCAB, T.HEAD), tl.num_programs(0)) * T.HEAD
     end = tl.minimum(first + tl.cdiv(tl.cdiv(S.VOCAB, T.HEAD), tl.num_programs(0)) * T.HEAD, S.VOCAB)
     ids = first + tl.arange(0, T.HEAD)
     own = _head_rows(w, ids, end, at, is_at, S)
     second = _head_rows(w, ids + T.HEAD, end, at, is_at, S)
     third = _head_rows(w, ids + 2 * T.HEAD, end, at, is_at, S)
-    wait(u, arrivals, T, SYNC)
+    wait(EARLY)
     start = first
     while start < end:
         now = own
@@ -40,7 +39,6 @@ def choose(w, b, u, step, arrivals, S: tl.constexpr, T: tl.constexpr, SYNC: tl.c
     for sequence in range(num_sequences):
         scale = tl.max(norm_scale(_last_row(u, sequence, at, is_at, S), S.EPSILON, S.HIDDEN), 0)
         _keep_best(b, u, step, sequence, scale, first, end, S, T)
-    arrive(u, SYNC)
 
 
 @triton.jit
@@ -65,8 +63,8 @@ def _logits(u, step, sequence, S: tl.constexpr):
 def _keep_best(b, u, step, sequence, scale, start, end, S: tl.constexpr, T: tl.constexpr):
     """Scale a program's logits of one sequence, and keep the best score, of equal ones the first."""
     best, best_id = tl.full([], float("-inf"), tl.float64), tl.full([], S.VOCAB, tl.int32)
-    limit = tl.load(b.scalars + 3)
-    temperature = tl.load(b.scalars + 4).to(tl.float32, bitcast=True)
+    limit = tl.load(b.scalars + 2)
+    temperature = tl.load(b.scalars + 3).to(tl.float32, bitcast=True)
     key = tl.load(b.keys + step * S.SEQUENCES + sequence)
     while start < end:
         ids = start + tl.arange(0, T.CHOICE)
@@ -105,9 +103,9 @@ def chosen_id(u, sequence, programs, S: tl.constexpr, T: tl.constexpr):
 
 @triton.jit
 def write_report(b, u, step, programs, S: tl.constexpr, T: tl.constexpr):
-    """Write a step's tokens and their scores to where the host reads them, after the word for a fault."""
-    for sequence in range(tl.load(b.scalars + 2)):
+    """Write a step's tokens and their scores to where the host reads them."""
+    for sequence in range(tl.load(b.scalars + 1)):
         token, score = _best_of_all(u, sequence, programs, S, T)
-        where = u.report + 1 + (step * S.SEQUENCES + sequence) * 2
+        where = u.report + (step * S.SEQUENCES + sequence) * 2
         tl.store(where, token.to(tl.float32))
         tl.store(where + 1, score.to(tl.float32))

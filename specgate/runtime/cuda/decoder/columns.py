@@ -1,4 +1,6 @@
-"""Tiles of a product with one row of activations: how they lie among threads, and sums along them."""
+"""Tiles of a product with one row of activations: how they lie among threads, and sums along them. What the kernel
+before wrote, and the wait for it.
+"""
 
 import triton
 import triton.language as tl
@@ -40,6 +42,13 @@ def as_columns(x, SIZE: tl.constexpr, HAS: tl.constexpr):
 @triton.jit
 def weights(stack, rows, is_row, at, is_at, SIZE: tl.constexpr):
     return tl.load(stack + along_rows(rows) * SIZE + at, mask=along_rows(is_row) & is_at, other=0.0)
+
+
+@triton.jit
+def wait(EARLY: tl.constexpr):
+    """Return when the kernel before has ended: with ``EARLY`` this one begins sooner."""
+    if EARLY:
+        tl.extra.cuda.gdc_wait()
 
 
 @triton.jit

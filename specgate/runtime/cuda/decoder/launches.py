@@ -1,5 +1,4 @@
-"""One step of a draft by a kernel a phase, for a graph that is replayed for each token: what the whole in one launch is
-compared with, and what serves where that does not.
+"""One step of a draft, a kernel a phase, for a graph that is replayed for each token.
 
 Which step it is stands on the device, and the last kernel counts on. So nothing is read between the replays.
 """
@@ -10,14 +9,14 @@ import triton
 import triton.language as tl
 
 from specgate.runtime.cuda.decoder.attention import attend
-from specgate.runtime.cuda.decoder.barrier import NONE, PDL, begin, wait
 from specgate.runtime.cuda.decoder.buffers import DraftBatch, Workspace
 from specgate.runtime.cuda.decoder.choice import choose, write_report
-from specgate.runtime.cuda.decoder.persistent import NUM_WARPS
+from specgate.runtime.cuda.decoder.columns import wait
 from specgate.runtime.cuda.decoder.phases import down, gate_up, project_out, project_qkv
 from specgate.runtime.cuda.decoder.shape import DecoderShape, DraftTiles
 from specgate.runtime.cuda.decoder.weights import StackedWeights
 
+NUM_WARPS = 8
 PHASES = ("qkv", "attend", "out", "gate_up", "down", "choose", "report")
 """The first five are a layer's."""
 
@@ -26,7 +25,8 @@ def launch(w: StackedWeights, b: DraftBatch, u: Workspace, s: DecoderShape, t: D
     """Draft one token of each sequence.
 
     Args:
-        early: let a kernel begin, and read its weights, before the one before it has ended.
+        early: let a kernel begin, and read its weights, before the one before it has ended: programmatic dependent
+            launch, which a card has from compute capability 9.0 on.
     """
     for layer in range(s.LAYERS):
         for phase in PHASES[:5]:
@@ -46,11 +46,11 @@ def launch_phase(
     *,
     early: bool,
 ) -> Any:
-    """Launch one kernel, compiled for as many warps as the persistent one, so that sums are alike."""
+    """Launch one kernel."""
     programs, of_head = (_num_programs(name, s, t) for name in (phase, "choose"))
+    # Else the compiler stops at 128 registers a thread, and the choice spills.
     options: dict[str, Any] = {"num_warps": NUM_WARPS, "maxnreg": 255, **({"launch_pdl": True} if early else {})}
-    number, sync = PHASES.index(phase), PDL if early else NONE
-    return phase_kernel[(programs,)](w, b, u, layer, of_head, number, s, t, sync, **options)
+    return phase_kernel[(programs,)](w, b, u, layer, of_head, PHASES.index(phase), s, t, early, **options)
 
 
 def _num_programs(phase: str, s: DecoderShape, t: DraftTiles) -> int:
@@ -69,23 +69,24 @@ def _num_programs(phase: str, s: DecoderShape, t: DraftTiles) -> int:
 # A layer's number must not make a kernel of its own.
 @triton.jit(do_not_specialize=["layer", "head_programs"])
 def phase_kernel(
-    w, b, u, layer, head_programs, PHASE: tl.constexpr, S: tl.constexpr, T: tl.constexpr, SYNC: tl.constexpr
+    w, b, u, layer, head_programs, PHASE: tl.constexpr, S: tl.constexpr, T: tl.constexpr, EARLY: tl.constexpr
 ):
-    begin(SYNC)
-    step = tl.load(b.scalars + 1)
+    if EARLY:
+        tl.extra.cuda.gdc_launch_dependents()
+    step = tl.load(b.scalars)
     if PHASE == 0:
-        project_qkv(w, b, u, layer, step, head_programs, 0, S, T, SYNC)
+        project_qkv(w, b, u, layer, step, head_programs, S, T, EARLY)
     elif PHASE == 1:
-        attend(w, b, u, layer, step, 0, S, T, SYNC)
+        attend(w, b, u, layer, step, S, T, EARLY)
     elif PHASE == 2:
-        project_out(w, b, u, layer, step, 0, S, T, SYNC)
+        project_out(w, b, u, layer, step, S, T, EARLY)
     elif PHASE == 3:
-        gate_up(w, b, u, layer, step, 0, S, T, SYNC)
+        gate_up(w, b, u, layer, step, S, T, EARLY)
     elif PHASE == 4:
-        down(w, b, u, layer, step, 0, S, T, SYNC)
+        down(w, b, u, layer, step, S, T, EARLY)
     elif PHASE == 5:
-        choose(w, b, u, step, 0, S, T, SYNC)
+        choose(w, b, u, step, S, T, EARLY)
     else:
-        wait(u, 0, T, SYNC)
+        wait(EARLY)
         write_report(b, u, step, head_programs, S, T)
-        tl.store(b.scalars + 1, step + 1)
+        tl.store(b.scalars, step + 1)

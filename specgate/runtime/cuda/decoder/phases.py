@@ -11,9 +11,8 @@ import triton
 import triton.language as tl
 
 from specgate.runtime.cuda.decoder.attention import attended
-from specgate.runtime.cuda.decoder.barrier import arrive, wait
 from specgate.runtime.cuda.decoder.choice import chosen_id
-from specgate.runtime.cuda.decoder.columns import as_columns, columns, norm_scale, others, times, weights
+from specgate.runtime.cuda.decoder.columns import as_columns, columns, norm_scale, others, times, wait, weights
 
 
 @triton.jit
@@ -31,7 +30,7 @@ def _pairs(tile, ROWS: tl.constexpr, S: tl.constexpr):
 
 
 @triton.jit
-def project_qkv(w, b, u, layer, step, head_programs, arrivals, S: tl.constexpr, T: tl.constexpr, SYNC: tl.constexpr):
+def project_qkv(w, b, u, layer, step, head_programs, S: tl.constexpr, T: tl.constexpr, EARLY: tl.constexpr):
     """Norm, queries, keys and values; turn the first two; write keys and values into their pages.
 
     The first layer reads embeddings: in a step that is not the first one, of what ``head_programs`` chose in the last.
@@ -45,9 +44,9 @@ def project_qkv(w, b, u, layer, step, head_programs, arrivals, S: tl.constexpr, 
     pair, first_row, is_pair = _pairs(tile, T.QKV, S)
     first = weights(stack, first_row, is_pair, at, is_at, S.HIDDEN)
     second = weights(stack, first_row + HALF, is_pair, at, is_at, S.HIDDEN)
-    wait(u, arrivals, T, SYNC)
+    wait(EARLY)
     while tile * T.QKV < PAIRS:
-        for sequence in range(tl.load(b.scalars + 2)):
+        for sequence in range(tl.load(b.scalars + 1)):
             for index in range(_first_index(b, sequence, step, S), S.WIDTH):
                 row = sequence * S.WIDTH + index
                 if layer == 0:
@@ -68,7 +67,6 @@ def project_qkv(w, b, u, layer, step, head_programs, arrivals, S: tl.constexpr, 
         pair, first_row, is_pair = _pairs(tile, T.QKV, S)
         first = weights(stack, first_row, is_pair, at, is_at, S.HIDDEN)
         second = weights(stack, first_row + HALF, is_pair, at, is_at, S.HIDDEN)
-    arrive(u, SYNC)
 
 
 @triton.jit
@@ -97,7 +95,7 @@ def _turn_and_keep(
 
 
 @triton.jit
-def project_out(w, b, u, layer, step, arrivals, S: tl.constexpr, T: tl.constexpr, SYNC: tl.constexpr):
+def project_out(w, b, u, layer, step, S: tl.constexpr, T: tl.constexpr, EARLY: tl.constexpr):
     """Attention's output projection, added to the residual stream."""
     IN: tl.constexpr = S.HEADS * S.DIM
     ALL: tl.constexpr = triton.next_power_of_2(S.HEADS) * S.DIM
@@ -106,9 +104,9 @@ def project_out(w, b, u, layer, step, arrivals, S: tl.constexpr, T: tl.constexpr
     tile = tl.program_id(0)
     column = tile * T.OUT + tl.arange(0, T.OUT)
     own = weights(stack, column, column < S.HIDDEN, at, is_at, IN)
-    wait(u, arrivals, T, SYNC)
+    wait(EARLY)
     while tile * T.OUT < S.HIDDEN:
-        for sequence in range(tl.load(b.scalars + 2)):
+        for sequence in range(tl.load(b.scalars + 1)):
             for index in range(_first_index(b, sequence, step, S), S.WIDTH):
                 row = sequence * S.WIDTH + index
                 x = as_columns(tl.reshape(attended(u, row, S, T), [ALL]), IN, ALL)
@@ -116,7 +114,6 @@ def project_out(w, b, u, layer, step, arrivals, S: tl.constexpr, T: tl.constexpr
         tile += tl.num_programs(0)
         column = tile * T.OUT + tl.arange(0, T.OUT)
         own = weights(stack, column, column < S.HIDDEN, at, is_at, IN)
-    arrive(u, SYNC)
 
 
 @triton.jit
@@ -126,7 +123,7 @@ def _add(u, row, column, added, S: tl.constexpr):
 
 
 @triton.jit
-def gate_up(w, b, u, layer, step, arrivals, S: tl.constexpr, T: tl.constexpr, SYNC: tl.constexpr):
+def gate_up(w, b, u, layer, step, S: tl.constexpr, T: tl.constexpr, EARLY: tl.constexpr):
     """Norm, both projections of the MLP, silu of one times the other."""
     at, is_at = columns(T.GATE, S.HIDDEN)
     stack = w.gate_up + layer * (2 * S.FFN * S.HIDDEN)
@@ -135,9 +132,9 @@ def gate_up(w, b, u, layer, step, arrivals, S: tl.constexpr, T: tl.constexpr, SY
     column = tile * T.GATE + tl.arange(0, T.GATE)
     gate = weights(stack, column, column < S.FFN, at, is_at, S.HIDDEN)
     up = weights(stack, column + S.FFN, column < S.FFN, at, is_at, S.HIDDEN)
-    wait(u, arrivals, T, SYNC)
+    wait(EARLY)
     while tile * T.GATE < S.FFN:
-        for sequence in range(tl.load(b.scalars + 2)):
+        for sequence in range(tl.load(b.scalars + 1)):
             for index in range(_first_index(b, sequence, step, S), S.WIDTH):
                 row = sequence * S.WIDTH + index
                 x = others(u.hidden + row * S.HIDDEN + at, is_at)
@@ -150,24 +147,22 @@ def gate_up(w, b, u, layer, step, arrivals, S: tl.constexpr, T: tl.constexpr, SY
         column = tile * T.GATE + tl.arange(0, T.GATE)
         gate = weights(stack, column, column < S.FFN, at, is_at, S.HIDDEN)
         up = weights(stack, column + S.FFN, column < S.FFN, at, is_at, S.HIDDEN)
-    arrive(u, SYNC)
 
 
 @triton.jit
-def down(w, b, u, layer, step, arrivals, S: tl.constexpr, T: tl.constexpr, SYNC: tl.constexpr):
+def down(w, b, u, layer, step, S: tl.constexpr, T: tl.constexpr, EARLY: tl.constexpr):
     """The MLP's last projection, added to the residual stream."""
     at, is_at = columns(T.DOWN, S.FFN)
     stack = w.down + layer * (S.HIDDEN * S.FFN)
     tile = tl.program_id(0)
     column = tile * T.DOWN + tl.arange(0, T.DOWN)
     own = weights(stack, column, column < S.HIDDEN, at, is_at, S.FFN)
-    wait(u, arrivals, T, SYNC)
+    wait(EARLY)
     while tile * T.DOWN < S.HIDDEN:
-        for sequence in range(tl.load(b.scalars + 2)):
+        for sequence in range(tl.load(b.scalars + 1)):
             for index in range(_first_index(b, sequence, step, S), S.WIDTH):
                 row = sequence * S.WIDTH + index
                 _add(u, row, column, times(own, others(u.gated + row * S.FFN + at, is_at)), S)
         tile += tl.num_programs(0)
         column = tile * T.DOWN + tl.arange(0, T.DOWN)
         own = weights(stack, column, column < S.HIDDEN, at, is_at, S.FFN)
-    arrive(u, SYNC)

@@ -10,7 +10,7 @@ from specgate.runtime.decoder_form import DecoderForm, LayerForm, NotOfThisForm
 MOST_COLUMNS = 2048
 """Of a product: a tile's rows must lie in registers whole."""
 MOST_STEPS = 16
-"""Tokens of a launch. Logits of all of them are kept: 25 MB for a vocabulary of 49,152."""
+"""Tokens of a draft. Logits of all of them are kept: 25 MB for a vocabulary of 49,152."""
 MOST_SEQUENCES = 8
 FREE_ROWS = 16
 """Of a product by matrix units, which attention is: fewer take as long."""
@@ -43,8 +43,7 @@ class DecoderShape(NamedTuple):
 class DraftTiles(NamedTuple):
     """Outputs of a tile by phase (``QKV`` and ``GATE`` count pairs), keys of a block, and parts that keys fall into.
 
-    ``CHOICE`` are scores that are compared at once, ``PROGRAMS`` how many programs there may be, a power of 2, and
-    ``LOOKS`` how often one looks whether the others have arrived before it gives up: some seconds.
+    ``CHOICE`` are scores that are compared at once, ``PROGRAMS`` how many programs there may be, a power of 2.
     """
 
     QKV: int = 8
@@ -56,7 +55,6 @@ class DraftTiles(NamedTuple):
     PARTS: int = 8
     CHOICE: int = 512
     PROGRAMS: int = 256
-    LOOKS: int = 1 << 22
 
 
 def shape_of(form: DecoderForm, page_size: int, num_columns: int, dtypes: Iterable[torch.dtype]) -> DecoderShape:

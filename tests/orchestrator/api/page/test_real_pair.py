@@ -18,10 +18,9 @@ from tests.orchestrator.api.http_serving import serving_http
 from tests.orchestrator.api.page.conftest import Visit
 from tests.orchestrator.api.page.visitor import Visitor
 from tests.support.loop_thread import LoopThread
-from tests.support.orchestrating import PATIENT, connected
+from tests.support.orchestrating import connected
 from tests.support.services import PAIR, Service, running
 
-pytestmark = pytest.mark.timeout(300)
 TEMPLATE = "{% for message in messages %}{{ message.content + '\\n' }}{% endfor %}"
 PROMPT = 'def mean(values):\n    """Return the mean of values."""\n'
 PATHS = {"text": "/v1/completions", "chat": "/v1/chat/completions"}
@@ -52,7 +51,7 @@ def pair(loop: LoopThread, tmp_path_factory: pytest.TempPathFactory) -> Iterator
         @asynccontextmanager
         async def door() -> AsyncIterator[str]:
             async with (
-                connected([drafter], [verifier], PATIENT, tokenizer=target) as orchestrator,
+                connected([drafter], [verifier], tokenizer=target) as orchestrator,
                 serving_http(RequestQueue(orchestrator, GatewaySettings(), Defaults(), "pair")) as url,
             ):
                 yield url

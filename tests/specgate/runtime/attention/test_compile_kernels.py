@@ -19,6 +19,6 @@ def test_every_kernel_is_compiled(capability: str, tmp_path: Path) -> None:
     # What an earlier run has compiled must not stand for this one.
     environ |= {"TRITON_CACHE_DIR": str(tmp_path)}
     command = [sys.executable, "-m", "tests.specgate.runtime.attention.compile_kernels", capability]
-    done = subprocess.run(command, cwd=ROOT, env=environ, check=False, timeout=280, capture_output=True, text=True)
+    done = subprocess.run(command, cwd=ROOT, env=environ, check=False, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert {line.split()[0] for line in done.stdout.splitlines()} == KERNELS

@@ -21,8 +21,8 @@ from specgate.runtime.sampling_step import ForwardResult, Prefix, SamplingStep
 from specgate.runtime.scheduler import ForwardRequest, Limits, Rows, forward, logits_of
 from specgate.types import SamplingParams
 from tests.support.models import eager_logits, make_runner, write_llama
+from tests.support.patience import PATIENCE_S
 
-TOO_LONG_S = 30.0
 POOL = PagePool(num_pages=4096, page_size=16)
 """For all tests here: they look at tasks, not at pages."""
 Counting = Task[list[float]]
@@ -47,7 +47,7 @@ class Recorder:
 
     async def in_forward(self) -> None:
         """Return when the next forward has begun."""
-        assert await asyncio.to_thread(self._entered.acquire, timeout=TOO_LONG_S)
+        assert await asyncio.to_thread(self._entered.acquire, timeout=PATIENCE_S)
 
     def step(self) -> None:
         """Let the forward that waits go on."""
@@ -63,7 +63,7 @@ class Recorder:
         self.threads.add(threading.current_thread().name)
         if self.paced:
             self._entered.release()
-            assert self._permits.acquire(timeout=TOO_LONG_S)
+            assert self._permits.acquire(timeout=PATIENCE_S)
         for token_id in ids:
             if token_id in self.failures:
                 raise self.failures[token_id]
@@ -220,7 +220,7 @@ async def test_posted_functions_run_on_the_thread_after_the_forward_that_runs() 
         assert said == []
         recorder.run_free()
         await task
-        assert await asyncio.to_thread(done.wait, TOO_LONG_S)
+        assert await asyncio.to_thread(done.wait, PATIENCE_S)
     assert said == ["engine"]
 
 
@@ -321,7 +321,7 @@ async def stalled(engine: Engine, pool: PagePool) -> tuple[KVSequence, asyncio.T
 async def test_who_waits_for_pages_burns_no_time_and_is_woken_when_they_are_free(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(engine_module, "_STALL_S", TOO_LONG_S)
+    monkeypatch.setattr(engine_module, "_STALL_S", PATIENCE_S)
     recorder = Recorder()
     recorder.pool = PagePool(num_pages=1, page_size=16)
     async with running(recorder) as engine:

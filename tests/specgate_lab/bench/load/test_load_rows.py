@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from orchestrator.decode.request import GenerationStats
 from specgate.errors import TooManySessions
 from specgate_lab.bench.load.levels import Level, Speculation, Sweep, load_sample
 from specgate_lab.bench.load.rows import LoadRow, load_rows, mean_batch_width
+from specgate_lab.measured_stats import MeasuredStats
 from specgate_lab.statistics import Percentiles
 from tests.specgate_lab.support import a_timeline
 
@@ -17,8 +17,8 @@ ONE, EIGHT = Level(Sweep.CONCURRENCY, 1), Level(Sweep.CONCURRENCY, 8)
 RATE = Level(Sweep.RATE, 2.5)
 
 
-def stats(tokens: int, forwards: int, drafted: int = 0, accepted: int = 0, **more: int) -> GenerationStats:
-    return GenerationStats(
+def stats(tokens: int, forwards: int, drafted: int = 0, accepted: int = 0, **more: int) -> MeasuredStats:
+    return MeasuredStats(
         prompt_tokens=10,
         completion_tokens=tokens,
         target_forwards=forwards,
@@ -78,7 +78,7 @@ def test_what_speculation_did_and_what_failed(rows) -> None:
 
 def test_the_batch_width_is_a_mean_over_forwards_not_over_verdicts() -> None:
     # One forward of 8 sessions and two of 1: ten verdicts in three forwards.
-    widths = [GenerationStats(batch_widths=Counter({8: 1})) for _ in range(7)]
-    widths.append(GenerationStats(batch_widths=Counter({8: 1, 1: 2})))
+    widths = [MeasuredStats(batch_widths=Counter({8: 1})) for _ in range(7)]
+    widths.append(MeasuredStats(batch_widths=Counter({8: 1, 1: 2})))
     assert mean_batch_width(widths) == pytest.approx(10 / 3)
-    assert mean_batch_width([GenerationStats()]) is None
+    assert mean_batch_width([MeasuredStats()]) is None

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 import triton
 
-from specgate.runtime.cuda.decoder import launches, persistent
+from specgate.runtime.cuda.decoder import launches
 from specgate.runtime.cuda.decoder.buffers import num_words, unpack, workspace_for
 from specgate.runtime.cuda.decoder.shape import DecoderShape, DraftTiles
 from specgate.runtime.cuda.decoder.weights import StackedWeights
@@ -36,6 +36,5 @@ if __name__ == "__main__":
     capability = int(sys.argv[1])
     triton.runtime.driver.set_active(AbsentCard(capability))
     shape, given = SMOLLM2_135M, arguments(SMOLLM2_135M, torch.bfloat16)
-    report("draft_kernel", persistent.launch(*given, shape, DraftTiles()))
     for phase in launches.PHASES:
         report(phase, launches.launch_phase(phase, 3, *given, shape, DraftTiles(), early=capability >= 90))

@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 
 import torch
 
-from specgate.runtime.cuda.decoder import launches, persistent
-from specgate.runtime.cuda.decoder.one_launch import Driver, StackedDecoder
+from specgate.runtime.cuda.decoder import launches
+from specgate.runtime.cuda.decoder.drafting import StackedDecoder, StepLauncher
 from specgate.runtime.cuda.decoder.shape import DraftTiles
 from specgate.runtime.cuda.graphs import EagerCapturer
 from specgate.runtime.engine.chain import Link
@@ -22,10 +22,9 @@ from tests.support.drafting import stacked
 from tests.support.models import write_llama
 
 VOCAB, CONTEXT_LENGTH, PAGE_SIZE = 101, 64, 8
-TILES = DraftTiles(QKV=16, OUT=16, GATE=32, DOWN=16, HEAD=32, KEYS=16, PARTS=2, CHOICE=64, PROGRAMS=4, LOOKS=1 << 20)
+TILES = DraftTiles(QKV=16, OUT=16, GATE=32, DOWN=16, HEAD=32, KEYS=16, PARTS=2, CHOICE=64, PROGRAMS=4)
 GREEDY, NOISE = SamplingParams(temperature=0), SamplingParams(temperature=0.8)
-ONE_LAUNCH = Driver("one launch", persistent.launch, True, TILES)
-LAUNCHES = Driver("launches", partial(launches.launch, early=False), False, TILES)
+LAUNCHES = StepLauncher("launches", partial(launches.launch, early=False), TILES)
 
 
 def write_tiny(folder: Path) -> Path:
@@ -44,8 +43,9 @@ class Draws(NamedTuple):
     def of(cls, folder: Path) -> "Draws":
         return cls(*stacked(folder, PAGE_SIZE))
 
-    def drafter(self, driver: Driver) -> None:
-        self.runner.drafter = self.runner.drafter_by(driver, self.decoder, EagerCapturer())
+    def by_kernels(self) -> None:
+        """From now on our kernels draft."""
+        self.runner.drafter = self.runner.drafter_by(LAUNCHES, self.decoder, EagerCapturer())
 
     @contextmanager
     def links(

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from specgate.runtime.scheduler import Limits
-from tests.specgate.runtime.cuda.decoder.drafts import GREEDY, LAUNCHES, NOISE, ONE_LAUNCH, Draws
+from tests.specgate.runtime.cuda.decoder.drafts import GREEDY, LAUNCHES, NOISE, Draws
 from tests.support.drafting import runner_with
 from tests.support.engines import decode_on, served
 from tests.support.models import Mix, make_runner, write_llama
@@ -30,7 +30,7 @@ async def test_proposals_and_text_are_the_same(draws: Draws, params: object, tmp
     for by_kernels in (False, True):
         draws.runner.drafter = None
         if by_kernels:
-            draws.drafter(ONE_LAUNCH)
+            draws.by_kernels()
         async with served(target, draws.runner, Limits(), chains=True) as pair:
             found.append(await decode_on(pair, spec, Plan(gamma=2, ahead=2), asyncio.Barrier(1)))
     assert draws.runner.drafter
@@ -43,7 +43,5 @@ def _told(generation: Generation) -> object:
     return generation.token_ids, [proposal.draft_token_ids for proposal in generation.proposals]
 
 
-def test_both_ways_pass_the_check_of_a_load(tmp_path: Path) -> None:
-    folder = write_llama(tmp_path, VOCAB_SIZE, **SIZES)
-    runner = runner_with(folder, LAUNCHES, ONE_LAUNCH, page_size=8)
-    assert runner.drafts_by.count("launch") == 2
+def test_they_pass_the_check_of_a_load(tmp_path: Path) -> None:
+    assert runner_with(write_llama(tmp_path, VOCAB_SIZE, **SIZES), LAUNCHES, page_size=8).drafter

@@ -1,4 +1,4 @@
-"""A draft by our kernels, in Triton's interpreter: HuggingFace's tokens, the same bits however they are launched."""
+"""A draft by our kernels, in Triton's interpreter: HuggingFace's tokens, the same bits whatever runs beside."""
 
 import random
 from pathlib import Path
@@ -11,16 +11,7 @@ from triton.runtime.interpreter import TensorHandle, interpreter_builder
 
 from specgate.runtime import noise
 from specgate.runtime.noise import Purpose
-from tests.specgate.runtime.cuda.decoder.drafts import (
-    LAUNCHES,
-    NOISE,
-    ONE_LAUNCH,
-    Draws,
-    ids_of,
-    prompts_of,
-    same,
-    write_tiny,
-)
+from tests.specgate.runtime.cuda.decoder.drafts import NOISE, Draws, ids_of, prompts_of, same, write_tiny
 from tests.support.models import eager_logits, eager_model
 
 pytestmark = [pytest.mark.triton, pytest.mark.skipif(torch.cuda.is_available(), reason="nothing is interpreted")]
@@ -34,20 +25,16 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def draws(folder: Path) -> Draws:
-    return Draws.of(folder)
+    draws = Draws.of(folder)
+    draws.by_kernels()
+    return draws
 
 
 @pytest.mark.parametrize(("lengths", "rows"), [((9,), [1]), ((35, 9), [3, 2])])
-def test_both_drivers_give_huggingfaces_tokens_and_the_same_bits(
-    draws: Draws, folder: Path, lengths: tuple[int, ...], rows: list[int]
-) -> None:
-    prompts, found = prompts_of(*lengths), []
-    for way in (ONE_LAUNCH, LAUNCHES):
-        draws.drafter(way)
-        found.append(draws.draft(prompts, rows, STEPS))
-    assert same(*found)
-    model = eager_model(folder)
-    for prompt, ids, logits in zip(prompts, ids_of(found[0]), found[0].logits, strict=True):
+def test_they_give_huggingfaces_tokens(draws: Draws, folder: Path, lengths: tuple[int, ...], rows: list[int]) -> None:
+    prompts, model = prompts_of(*lengths), eager_model(folder)
+    found = draws.draft(prompts, rows, STEPS)
+    for prompt, ids, logits in zip(prompts, ids_of(found), found.logits, strict=True):
         own = eager_logits(model, [prompt + ids[:-1]])[0, -STEPS:]
         assert ids == own.argmax(-1).tolist()
         assert len(set(ids)) > 1
@@ -62,7 +49,6 @@ def dot_by_rows(a: Any, b: Any, d: Any, *_: Any) -> TensorHandle:
 
 def test_a_row_has_the_same_bits_whatever_else_is_in_its_forward(draws: Draws, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(interpreter_builder, "create_dot", dot_by_rows)
-    draws.drafter(LAUNCHES)
     (prompt,), found = prompts_of(14), []
     for parts in ((1, 1, 1), (1, 2), (3,)):
         with draws.links([prompt], [3], NOISE, 1) as [link]:
@@ -76,7 +62,6 @@ def test_a_row_has_the_same_bits_whatever_else_is_in_its_forward(draws: Draws, m
 
 
 def test_tokens_are_chosen_by_the_noise_of_python_among_those_there_are(draws: Draws) -> None:
-    draws.drafter(ONE_LAUNCH)
     (prompt,), num_ids = prompts_of(9), 10
     with draws.links([prompt], [1], NOISE, STEPS) as [link]:
         choosing = link.sample._replace(vocab_size=num_ids)
@@ -90,7 +75,6 @@ def test_tokens_are_chosen_by_the_noise_of_python_among_those_there_are(draws: D
 
 
 def test_one_broken_logit_is_told(draws: Draws) -> None:
-    draws.drafter(LAUNCHES)
     head = draws.decoder.weights.head
     own = head[3].clone()
     try:
@@ -103,7 +87,6 @@ def test_one_broken_logit_is_told(draws: Draws) -> None:
 
 def test_programs_of_a_phase_may_run_in_any_order(draws: Draws, monkeypatch: pytest.MonkeyPatch) -> None:
     prompts, rows = prompts_of(12), [2]
-    draws.drafter(LAUNCHES)
     expected = draws.draft(prompts, rows, 2)
     own, order = interpreter_builder.set_grid_idx, random.Random(0)
     places: list[int] = []

@@ -1,19 +1,20 @@
-"""Drafts in one launch on a card: each way to launch passes the check of a load, and texts are those of its drafts."""
+"""Drafts in one call on a card: both ways to launch pass the check of a load and draft the same."""
 
+from functools import partial
 from pathlib import Path
 
 import pytest
 import torch
 
 from specgate.runtime.attention.kernels import kernels_for
-from specgate.runtime.cuda.decoder.one_launch import drivers_of_triton
+from specgate.runtime.cuda.decoder.drafting import StepLauncher
 from specgate.runtime.cuda.graphs import CudaCapturer
 from specgate.runtime.engine.draft_check import add_drafter, stack_decoder
 from specgate.runtime.engine.model_runner import ModelRunner
 from specgate.runtime.engine.self_check import prepare
 from specgate.runtime.loading import load
 from specgate.types import SamplingParams
-from tests.support.drafting import drafting
+from tests.support.drafting import drafting, slow_without
 from tests.support.models import quiet, write_llama
 from tests.support.sessions import VOCAB_SIZE
 
@@ -26,30 +27,25 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_llama(tmp_path_factory.mktemp("gpu"), VOCAB_SIZE, intermediate_size=1536, **sizes)
 
 
-def runner_with(folder: Path, *numbers: int) -> ModelRunner:
-    """Return a runner that drafts by the last of these ways to launch, compared with those before it."""
+def runner_with(folder: Path, *, early: bool) -> ModelRunner:
+    from specgate.runtime.cuda.decoder import launches
+
     loaded = load(str(folder), torch.device("cuda"), torch.bfloat16, quiet)
-    decoder, drivers = stack_decoder(loaded, 256), drivers_of_triton()
+    decoder = stack_decoder(loaded, 256)
     assert decoder
     runner = prepare(loaded, 4096, 256, quiet, kernels_for("varlen", loaded))
     runner.resize(65_536)
-    chosen = [drivers[number] for number in numbers]
-
-    def us_of(runner: ModelRunner) -> float:
-        return 1.0 if runner.drafter and runner.drafter.name == chosen[-1].name else 2.0
-
-    add_drafter(runner, decoder, chosen, CudaCapturer(loaded.device), quiet, us_of)
+    launcher = StepLauncher("launches", partial(launches.launch, early=early))
+    add_drafter(runner, decoder, launcher, CudaCapturer(loaded.device), quiet, slow_without)
+    assert runner.drafter
     return runner
 
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("law", LAWS)
-async def test_all_ways_to_launch_draft_the_same(folder: Path, law: str) -> None:
+async def test_both_ways_to_launch_draft_the_same(folder: Path, law: str) -> None:
     found = []
-    for numbers in ((0,), (0, 1), (0, 2)):
-        runner = runner_with(folder, *numbers)
-        async with drafting(runner) as one:
+    for early in (False, True):
+        async with drafting(runner_with(folder, early=early)) as one:
             found.append(await one.text(sampling=LAWS[law]))
-        assert runner.drafter
-        assert runner.drafts_by.count("launch") == len(numbers)
-    assert found[0] == found[1] == found[2]
+    assert found[0] == found[1]

@@ -1,4 +1,4 @@
-"""Drafts in one launch: the same drafts and texts as by forwards in a row, whatever is in them and whatever fails."""
+"""Drafts in one call: the same drafts and texts as by forwards in a row, whatever is in them and whatever fails."""
 
 import asyncio
 from pathlib import Path
@@ -9,19 +9,18 @@ import torch
 
 from drafter_svc.drafter import DraftSession
 from specgate.errors import NonFiniteLogits
-from specgate.runtime.cuda.decoder import one_launch
-from specgate.runtime.cuda.decoder.one_launch import OneLaunch
+from specgate.runtime.cuda.decoder import drafting as card
+from specgate.runtime.cuda.decoder.drafting import CudaDrafter
 from specgate.runtime.cuda.decoder.shape import MOST_SEQUENCES, MOST_STEPS
 from specgate.runtime.engine.model_runner import ModelRunner
 from specgate.runtime.kv_pages import KVSequence
 from specgate.runtime.sampling_step import SamplingStep
 from specgate.runtime.scheduler import Limits, Rows
 from specgate.types import DraftRequest, SamplingParams
-from tests.support.drafting import GAMMA, Drafting, by_torch, drafting, runner_with
+from tests.support.drafting import GAMMA, Drafting, by_torch, drafting, stacked
 from tests.support.engines import decode_on, served
 from tests.support.models import Mix, make_runner, write_llama
 from tests.support.sessions import VOCAB_SIZE, Ids, Plan, make_spec
-from tests.support.torch_decoder import TorchDecoder
 
 LAWS = {"greedy": SamplingParams(temperature=0), "noise": SamplingParams(temperature=0.8)}
 
@@ -34,11 +33,11 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def plain(folder: Path) -> ModelRunner:
     """A runner of the same model without a drafter."""
-    return runner_with(folder)
+    return stacked(folder)[0]
 
 
 @pytest.mark.parametrize("law", LAWS)
-async def test_the_same_drafts_by_one_launch_each(folder: Path, plain: ModelRunner, law: str) -> None:
+async def test_the_same_drafts_by_one_call_each(folder: Path, plain: ModelRunner, law: str) -> None:
     async with drafting(plain) as one:
         expected = await one.text(sampling=LAWS[law])
     runner, decoder = by_torch(folder)
@@ -48,9 +47,9 @@ async def test_the_same_drafts_by_one_launch_each(folder: Path, plain: ModelRunn
     assert len({proposal.draft_token_ids for proposal in expected}) == 4
 
 
-async def test_a_draft_is_one_copy_one_launch_and_one_read(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_draft_is_one_copy_and_one_read(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     runner, decoder = by_torch(folder)
-    assert isinstance(runner.drafter, OneLaunch)
+    assert isinstance(runner.drafter, CudaDrafter)
     host, words = torch.Tensor.tolist, runner.drafter._words.data_ptr()  # what is copied to, no caller sees
     copy = torch.Tensor.copy_
     reads: list[int] = []
@@ -99,7 +98,7 @@ async def together(one: Drafting, sessions: list[DraftSession]) -> list[Ids]:
 
 
 @pytest.mark.parametrize(("num_sessions", "sizes"), [(3, [(GAMMA, 3)]), (MOST_SEQUENCES + 1, [])])
-async def test_sessions_that_ask_together_are_one_launch_if_it_takes_so_many(
+async def test_sessions_that_ask_together_are_one_call_if_it_takes_so_many(
     folder: Path, plain: ModelRunner, num_sessions: int, sizes: list[tuple[int, int]]
 ) -> None:
     runner, decoder = by_torch(folder)
@@ -131,7 +130,7 @@ async def test_other_laws_are_left_to_forwards_in_a_row(folder: Path, fields: di
     assert decoder.sizes == []
 
 
-async def test_a_long_draft_is_several_launches(folder: Path, plain: ModelRunner) -> None:
+async def test_a_long_draft_is_several_calls(folder: Path, plain: ModelRunner) -> None:
     runner, decoder = by_torch(folder)
     found = []
     for one_runner in (plain, runner):
@@ -141,7 +140,7 @@ async def test_a_long_draft_is_several_launches(folder: Path, plain: ModelRunner
     assert decoder.sizes == [(MOST_STEPS, 1), (3, 1)]
 
 
-def test_nothing_is_launched_past_the_context(folder: Path) -> None:
+def test_nothing_is_drafted_past_the_context(folder: Path) -> None:
     runner, _ = by_torch(folder)
     assert runner.drafter
     rows, choosing = Rows(KVSequence([0] * 510), 1, 1), SamplingStep(LAWS["greedy"], 0, 510, VOCAB_SIZE)
@@ -165,7 +164,7 @@ async def guess(one: Drafting, session: DraftSession, num_rows: int) -> None:
 
 
 @pytest.mark.parametrize("law", LAWS)
-async def test_guesses_are_drafted_in_one_launch(folder: Path, plain: ModelRunner, law: str) -> None:
+async def test_guesses_are_drafted_in_one_call(folder: Path, plain: ModelRunner, law: str) -> None:
     async with drafting(plain) as one:
         first = (await one.once(sampling=LAWS[law])).draft_token_ids
     runner, decoder = by_torch(folder)
@@ -206,25 +205,16 @@ async def test_the_text_is_the_same(folder: Path, plain: ModelRunner, law: str, 
 # Faults
 
 
-def breaks(decoder: TorchDecoder, how: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    if how == "programs that did not meet":
-        decoder.fault = 1.0
-    else:
-
-        def fail(*_: Any, **options: Any) -> None:
-            raise RuntimeError("refused")
-
-        monkeypatch.setattr(one_launch, "pack", fail)
-
-
-@pytest.mark.parametrize("how", ["programs that did not meet", "refused"])
 async def test_a_fault_costs_no_text_and_is_told_once(
-    folder: Path, plain: ModelRunner, how: str, caplog: Any, monkeypatch: pytest.MonkeyPatch
+    folder: Path, plain: ModelRunner, caplog: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    def fail(*_: Any, **options: Any) -> None:
+        raise RuntimeError("refused")
+
     async with drafting(plain) as one:
         expected = await one.text()
-    runner, decoder = by_torch(folder)
-    breaks(decoder, how, monkeypatch)
+    runner, _ = by_torch(folder)
+    monkeypatch.setattr(card, "pack", fail)
     async with drafting(runner) as one:
         assert await one.text() == expected
     assert runner.drafter is None
@@ -239,14 +229,14 @@ async def test_a_device_that_is_lost_is_lost_for_all(folder: Path, monkeypatch: 
     runner, _ = by_torch(folder)
     async with drafting(runner) as one:
         session = await one.session()
-        monkeypatch.setattr(one_launch, "pack", lost)
+        monkeypatch.setattr(card, "pack", lost)
         with pytest.raises(Exception, match="the engine stopped"):
             await one.draft(session, 0)
 
 
 async def test_broken_logits_end_that_draft(folder: Path) -> None:
     runner, _ = by_torch(folder)
-    assert isinstance(runner.drafter, OneLaunch)
+    assert isinstance(runner.drafter, CudaDrafter)
     own = runner.drafter._weights  # as of a card whose memory is bad
     async with drafting(runner) as one:
         session = await one.session()
