@@ -1,61 +1,74 @@
-"""The draft before it has learned: a small Llama whose embedding and head come from the target."""
+"""The draft before it has learned: a few of its target's layers between the target's own embedding and head.
+
+Pruned so, a draft begins with what the target knows (Men et al., "ShortGPT", 2024), and has its architecture.
+"""
 
 from typing import Any
 
 import torch
-from transformers import LlamaConfig, LlamaForCausalLM
+from transformers import PretrainedConfig
 
-from specgate_lab.train.recipe import HEAD_SIZE, Recipe
+from specgate.errors import InvalidArgument
+from specgate.runtime.layer_skip import LayerSkip, load_without
+from specgate.runtime.short_head import ShortHead
+from specgate_lab.train.lessons import Lessons
 
-UNKNOWN_CONTEXT = 2048
-MLP_FACTOR = 3
-"""Of the draft's width: its MLP is a little wider than the usual 8/3, because a small draft's head is the dear part."""
 
+def kept_layers(num_layers: int, keeps: int) -> frozenset[int]:
+    """Return which of ``num_layers`` layers a draft of ``keeps`` has: as many from the front as from the end, or one more.
 
-def new_draft(target: Any, config: LlamaConfig, seed: int) -> Any:
-    """Return a draft of random layers.
-
-    Embedding and head are taken over where the draft is as wide as the target, and else factored: each row projected on
-    the directions in which the target's rows differ most (the first principal components). They are then scaled so that
-    a layer norm before the head gives logits of about 1.
+    Raises:
+        InvalidArgument: there are not so many.
     """
-    given, head = (one.weight for one in (target.get_input_embeddings(), target.get_output_embeddings()))
-    # What a configuration says of them is not always so.
-    config.tie_word_embeddings = given is head
-    torch.manual_seed(seed)
-    draft: Any = LlamaForCausalLM(config)
-    draft.get_input_embeddings().weight.data.copy_(projected(given, config.hidden_size))
-    if given is not head:
-        draft.get_output_embeddings().weight.data.copy_(projected(head, config.hidden_size))
+    if keeps > num_layers:
+        raise InvalidArgument("layers", f"{keeps} are more than the target's {num_layers}")
+    front = (keeps + 1) // 2
+    return frozenset(range(front)) | frozenset(range(num_layers - keeps + front, num_layers))
+
+
+def new_draft(name: str, config: PretrainedConfig, keeps: int) -> Any:
+    """Return a draft in float32 with ``keeps`` of the layers of the model ``name``; embedding and head do not learn.
+
+    Raises:
+        UnsupportedArchitecture: the target's layers are not where they are in other models.
+    """
+    depth = int(config.get_text_config().num_hidden_layers)
+    others = frozenset(range(depth)) - kept_layers(depth, keeps)
+    draft, _ = load_without(name, config, LayerSkip(others, others), dtype=torch.float32, use_safetensors=True)
+    draft.requires_grad_(True)
+    for shared in (draft.get_input_embeddings(), draft.get_output_embeddings()):
+        shared.requires_grad_(False)
     return draft
 
 
-def draft_config(target: Any, recipe: Recipe) -> LlamaConfig:
-    """Return the shape of a draft for a target's text configuration; its vocabulary and special tokens are the same."""
-    width = recipe.hidden_size or max(HEAD_SIZE, target.hidden_size // 2 // HEAD_SIZE * HEAD_SIZE)
-    heads = width // HEAD_SIZE
-    context = (getattr(target, name, None) for name in ("max_position_embeddings", "max_seq_len", "seq_length"))
-    return LlamaConfig(
-        vocab_size=target.vocab_size,
-        hidden_size=width,
-        intermediate_size=MLP_FACTOR * width,
-        num_hidden_layers=recipe.layers,
-        num_attention_heads=heads,
-        num_key_value_heads=heads,
-        max_position_embeddings=next((length for length in context if length), UNKNOWN_CONTEXT),
-        bos_token_id=getattr(target, "bos_token_id", None),
-        eos_token_id=getattr(target, "eos_token_id", None),
-        pad_token_id=getattr(target, "pad_token_id", None),
-    )
+def frequent_tokens(lessons: Lessons, vocab_size: int, count: int) -> list[int]:
+    """Return the tokens to which the target gives the most probability in its texts, ascending."""
+    judged = lessons.judged
+    ids, probs = lessons.top_ids[judged].flatten().long(), lessons.top_log_probs[judged].float().exp().flatten()
+    mass = torch.zeros(vocab_size).index_add_(0, ids, probs)
+    chosen: list[int] = mass.topk(min(count, vocab_size)).indices.sort().values.tolist()
+    return chosen
 
 
-@torch.inference_mode()
-def projected(rows: torch.Tensor, width: int) -> torch.Tensor:
-    """Return rows [n, from] as float32 [n, width], on their first principal directions, of mean length 1."""
-    rows = rows.float().cpu()
-    if rows.shape[1] > width:
-        rows = rows @ torch.linalg.eigh(rows.T @ rows).eigenvectors[:, -width:]
-    elif rows.shape[1] < width:
-        rows = torch.nn.functional.pad(rows, (0, width - rows.shape[1]))
-    scaled: torch.Tensor = rows / (rows.norm(dim=-1).mean() + 1e-12)
-    return scaled
+class LearningHead:
+    """A draft's head while it learns: the frequent tokens alone, one row each.
+
+    Args:
+        draft: gets it; ``whole`` is given back by ``put_back``.
+    """
+
+    def __init__(self, draft: Any, token_ids: list[int]) -> None:
+        self._draft, self._whole = draft, draft.get_output_embeddings()
+        short = ShortHead(self._whole, token_ids)
+        self.size = len(token_ids)
+        self._places = torch.full((short.vocab_size,), self.size)
+        self._places[short.token_ids] = torch.arange(self.size)
+        draft.set_output_embeddings(short.rows)
+
+    def places_of(self, token_ids: torch.Tensor) -> torch.Tensor:
+        """Return which row each token has, ``size`` where it has none."""
+        return self._places[token_ids.long()]
+
+    def put_back(self) -> None:
+        """Give the draft its whole head back."""
+        self._draft.set_output_embeddings(self._whole)
