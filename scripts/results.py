@@ -13,7 +13,7 @@ from statistics import mean
 from typing import Any
 
 from figures import pages, render
-from results_checks import headlines, problems, serving_commits_since
+from results_checks import EXCUSED, headlines, problems, serving_commits_since
 from results_plots import draw_plots
 
 FOLDER = Path(__file__).resolve().parent.parent / "docs" / "results"
@@ -85,7 +85,8 @@ COLUMNS = {
     "compared_tokens": "of them compared",
     "num_differing": "texts differing",
     "near_tie_texts": "met a near tie",
-    "num_failed": "refused or failed",
+    "num_lost": "found no service",
+    "num_failed": "failed",
     "kills": "kills",
     "still_held": "still held",
     "grown_mb": "memory grown, MB",
@@ -130,7 +131,8 @@ def _topic(result: Mapping[str, Any]) -> str:
 def _section(name: str, result: Mapping[str, Any]) -> Iterator[str]:
     yield f"### [{name}]({name}.json)\n"
     yield f"    {result['provenance']['command']}\n"
-    yield f"{_origin(result)}\n"
+    excuse = EXCUSED.get(name)
+    yield f"{_origin(result)}{f' Its commit: {excuse.why}.' if excuse and excuse.why else ''}\n"
     for line in result.get("advice", []):
         yield f"> {line}\n"
     yield from _measured(result.get("rows") or result.get("steps") or result.get("finals", []), result)
@@ -231,8 +233,10 @@ def check_all(results: Mapping[str, Mapping[str, Any]], *, release: bool) -> int
         wrong.append("docs/results/tables.md is not that of the JSON: run scripts/results")
     for name in headlines(results):
         commit = results[name]["provenance"]["commit"]
-        if num_later := serving_commits_since(commit):
-            print(f"old: {name} is of {commit}; {num_later} commits of serving code followed")
+        num_later = serving_commits_since(commit)
+        if num_later != 0:
+            told = "nobody knows how many" if num_later is None else num_later
+            print(f"old: {name} is of {commit}; {told} commits of serving code followed")
             if release:
                 wrong.append(f"docs/results/{name}.json is a headline and old: measure it again")
     print(*wrong, sep="\n", file=sys.stderr)
