@@ -15,6 +15,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from specgate.runtime.layer_skip import NoAttention, NoMlp
+from specgate.runtime.short_head import ShortHead
 
 T = TypeVar("T")
 _EPSILONS = ("variance_epsilon", "eps")
@@ -66,12 +67,16 @@ class LayerForm:
 
 @dataclass(frozen=True, slots=True)
 class DecoderForm:
-    """A whole decoder. ``rotary`` is called as HuggingFace's, with something like the rows and with positions."""
+    """A whole decoder. ``rotary`` is called as HuggingFace's, with something like the rows and with positions.
+
+    ``short_head``: what ``head`` is a part of where it has not all tokens.
+    """
 
     embedding: nn.Embedding
     layers: tuple[LayerForm, ...]
     final_norm: Norm
     head: nn.Linear
+    short_head: ShortHead | None
     rotary: nn.Module
     heads: int
     kv_heads: int
@@ -80,8 +85,11 @@ class DecoderForm:
     epsilon: float
 
 
-def form_of(model: Any) -> DecoderForm:
+def form_of(model: Any, *, takes_short_head: bool = False) -> DecoderForm:
     """Return the form of a HuggingFace causal language model.
+
+    Args:
+        takes_short_head: who asks can do with a head that has not all tokens.
 
     Raises:
         NotOfThisForm: it has another one.
@@ -95,12 +103,15 @@ def form_of(model: Any) -> DecoderForm:
     norms = [norm for layer in layers for norm in (layer.attention_norm, layer.mlp_norm)]
     norms += [norm for one in attentions for norm in (one.query_norm, one.key_norm) if norm]
     norms.append(norm_of(parts["norm"]))
+    head = model.get_output_embeddings()
+    short_head = head if takes_short_head and type(head) is ShortHead else None
     head_dim = _alike((one.head_dim for one in attentions), "sizes of heads")
     form = DecoderForm(
         embedding=_plain(parts["embed_tokens"], nn.Embedding),
         layers=layers,
         final_norm=norms[-1],
-        head=_plain(model.get_output_embeddings(), nn.Linear),
+        head=_plain(short_head.rows if short_head else head, nn.Linear),
+        short_head=short_head,
         rotary=parts["rotary_emb"],
         heads=_alike((one.query.out_features // head_dim for one in attentions), "numbers of heads"),
         kv_heads=_alike((one.key.out_features // head_dim for one in attentions), "numbers of heads of keys"),
@@ -135,7 +146,8 @@ def angles_of(form: DecoderForm, length: int) -> tuple[torch.Tensor, torch.Tenso
 def _fits_together(form: DecoderForm) -> bool:
     """Return whether each weight has the shape that its neighbours need. No later code checks that."""
     width, queries, keys = form.embedding.embedding_dim, form.heads * form.head_dim, form.kv_heads * form.head_dim
-    shapes = [(form.head.weight, (form.embedding.num_embeddings, width)), (form.final_norm.weight, (width,))]
+    num_tokens = len(form.short_head.token_ids) if form.short_head else form.embedding.num_embeddings
+    shapes = [(form.head.weight, (num_tokens, width)), (form.final_norm.weight, (width,))]
     for layer in form.layers:
         shapes += [(norm.weight, (width,)) for norm in (layer.attention_norm, layer.mlp_norm)]
         if attention := layer.attention:

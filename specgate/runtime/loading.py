@@ -11,6 +11,7 @@ from transformers.utils import logging as transformers_logging
 
 from specgate.errors import ModelLoadError, SpecgateError
 from specgate.runtime.layer_skip import LayerSkip, layers_without_attention, load_without, read_skip
+from specgate.runtime.short_head import cut_head, read_short_head
 from specgate.runtime.stored_weights import keep_short
 from specgate.tokenizer import fingerprint, load_tokenizer, vocabulary_size
 from specgate.types import dtype_on
@@ -64,6 +65,7 @@ def load(
     skip: str | None = None,
     *,
     keeps_stored: bool = False,
+    drafts: bool = False,
 ) -> LoadedModel:
     """Load ``name``, a folder or a hub id, with its own eager attention.
 
@@ -71,20 +73,22 @@ def load(
         skip: file of the blocks to leave out, see ``layer_skip``.
         keeps_stored: where the files are in bfloat16 and ``dtype`` is float32, keep the weights as they are: the
             numbers are the same, and take half the memory.
+        drafts: the model drafts, so its folder may cut its head, see ``short_head``.
 
     Raises:
-        InvalidArgument: the file of blocks is not for this model, or cannot be.
+        InvalidArgument: the file of blocks is not for this model, or cannot be; that of the head is no list of tokens.
         ModelLoadError: not found, no safetensors, or an architecture that needs code of its own.
     """
     progress("config", 0, 1)
     config = _from_files(lambda: AutoConfig.from_pretrained(name, trust_remote_code=False), name)
     tokenizer = _from_files(lambda: load_tokenizer(name), name)
     blocks = _from_files(lambda: read_skip(skip, name), name) if skip is not None else None
+    width = int(config.get_text_config().vocab_size)
+    head = read_short_head(name, width) if drafts else None
     progress("weights", 0, 1)
-    weights = _from_files(lambda: _stored_or_wide(name, config, dtype, blocks, keeps_stored), name)
+    weights = _from_files(lambda: _stored_or_wide(name, config, dtype, blocks, head, keeps_stored), name)
     model = weights.to(device).eval().requires_grad_(False)
     progress("weights", 1, 1)
-    width = int(config.get_text_config().vocab_size)
     return LoadedModel(
         name=str(Path(name).resolve()) if Path(name).is_dir() else name,
         model=model,
@@ -112,17 +116,24 @@ def _from_files(read: Callable[[], Any], name: str) -> Any:
 
 
 def _stored_or_wide(
-    name: str, config: PretrainedConfig, dtype: torch.dtype, blocks: LayerSkip | None, keeps_stored: bool
+    name: str,
+    config: PretrainedConfig,
+    dtype: torch.dtype,
+    blocks: LayerSkip | None,
+    head: list[int] | None,
+    keeps_stored: bool,
 ) -> Any:
     if keeps_stored and dtype is torch.float32 and are_bfloat16(name):
-        model = _load_weights(name, config, torch.bfloat16, blocks)
+        model = _load_weights(name, config, torch.bfloat16, blocks, head)
         if keep_short(model):
             return model
         del model
-    return _load_weights(name, config, dtype, blocks)
+    return _load_weights(name, config, dtype, blocks, head)
 
 
-def _load_weights(name: str, config: PretrainedConfig, dtype: torch.dtype, blocks: LayerSkip | None) -> Any:
+def _load_weights(
+    name: str, config: PretrainedConfig, dtype: torch.dtype, blocks: LayerSkip | None, head: list[int] | None
+) -> Any:
     # Our own stages show the progress; a second bar would break machine-readable output.
     transformers_logging.disable_progress_bar()
     options: dict[str, Any] = {"dtype": dtype, "use_safetensors": True, "attn_implementation": "eager"}
@@ -136,6 +147,8 @@ def _load_weights(name: str, config: PretrainedConfig, dtype: torch.dtype, block
     # transformers draws what a file lacks at random, and goes on.
     if missing := sorted(info["missing_keys"]):
         raise ModelLoadError(f"{name}: {len(missing)} of its weights are missing; the first is {missing[0]}")
+    if head is not None:
+        cut_head(model, head)
     return model
 
 

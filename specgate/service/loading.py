@@ -55,7 +55,15 @@ def load_model(
     dtype = pick_dtype(config.dtype, device)
     packs = packs_on(config, device)
     keeps_stored = packs and config.dtype == Dtype.AUTO
-    loaded = load(config.model, device, dtype, on_loading, config.drafting.skip_file, keeps_stored=keeps_stored)
+    loaded = load(
+        config.model,
+        device,
+        dtype,
+        on_loading,
+        config.drafting.skip_file,
+        keeps_stored=keeps_stored,
+        drafts=role == "drafter",
+    )
     runner = build_runner(role, loaded, config, on_loading)
     if slow := why_slow(runner, config.attention, cuda_graphs=config.cuda_graphs):
         on_notice(slow)

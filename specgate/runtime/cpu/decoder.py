@@ -79,7 +79,7 @@ class DecoderKernel:
 
     def __init__(self, loaded: LoadedModel) -> None:
         self.why = "one call for all layers"
-        self._form = form_of(loaded.model)
+        self._form = form_of(loaded.model, takes_short_head=True)
         self._vocab_size = loaded.vocab_size
         self._weights = DecoderWeights(self._form)
         self._angles = Angles(self._form, loaded.context_length)
@@ -136,7 +136,7 @@ class DecoderKernel:
         batch = cast(DecoderBatch, inputs.ragged)
         logits = self._empty_logits(batch.num_kept)
         native_calls.forward(self._weights.decoder, self._as_read(batch, logits))
-        return logits[:, : self._vocab_size]
+        return self._whole(logits)
 
     def draft(
         self,
@@ -160,16 +160,25 @@ class DecoderKernel:
         batch = cast(DecoderBatch, inputs.ragged)
         logits = self._empty_logits(num_steps * batch.num_kept)
         table = torch.empty(num_steps, batch.num_kept, 4, dtype=torch.float64)
-        first = logits[: batch.num_kept, :vocab_size]
+        head = self._form.short_head
+        num_choices = int((head.token_ids < vocab_size).sum()) if head else vocab_size
+        first = logits[: batch.num_kept, :num_choices]
         num_steps = native_calls.draft(
             self._weights.decoder,
             self._as_read(batch, logits, num_steps),
-            native_calls.choosing_of(first, keys, temperature, False, table),
+            native_calls.choosing_of(first, keys, temperature, False, table, head.token_ids if head else None),
             num_steps,
             interrupt,
         )
         logits = logits.view(len(table), batch.num_kept, -1)
-        return logits[:num_steps, :, : self._vocab_size], table[:num_steps]
+        return self._whole(logits[:num_steps]), table[:num_steps]
+
+    def _whole(self, logits: torch.Tensor) -> torch.Tensor:
+        """Return logits [..., vocabulary] of what the head gave, which is filled up to whole panels."""
+        logits = logits[..., : self._weights.decoder.head.out]
+        if self._form.short_head:
+            logits = self._form.short_head.widened(logits)
+        return logits[..., : self._vocab_size]
 
     def _empty_logits(self, num_rows: int) -> torch.Tensor:
         return torch.empty(num_rows, -(-self._weights.decoder.head.out // LANES) * LANES)

@@ -60,7 +60,7 @@ class RowSampling(Structure):
     _fields_ = [
         ("logits", c_void_p),
         *((name, c_int64) for name in ("step", "vocabulary", "num_rows")),
-        ("keys", POINTER(c_uint64)), ("temperature", c_float), ("with_probs", c_int64),
+        ("ids", c_void_p), ("keys", POINTER(c_uint64)), ("temperature", c_float), ("with_probs", c_int64),
         ("table", c_void_p), ("parallel_for", c_void_p),
     ]  # fmt: skip
 
@@ -139,12 +139,21 @@ def choose(logits: torch.Tensor, keys: Sequence[int], temperature: float, with_p
 
 
 def choosing_of(
-    logits: torch.Tensor, keys: Sequence[int], temperature: float, with_probs: bool, table: torch.Tensor
+    logits: torch.Tensor,
+    keys: Sequence[int],
+    temperature: float,
+    with_probs: bool,
+    table: torch.Tensor,
+    token_ids: torch.Tensor | None = None,
 ) -> RowSampling:
-    """Return how rows of logits [rows, vocabulary] are sampled, with a table for the result, float64 [rows, 4]."""
+    """Return how rows of logits [rows, vocabulary] are sampled, with a table for the result, float64 [rows, 4].
+
+    ``token_ids``: int64 [vocabulary], ascending, which tokens the logits are of; None: all from 0 on.
+    """
     rows, vocabulary = logits.shape
+    ids = None if token_ids is None else token_ids.data_ptr()
     choosing = RowSampling(
-        logits.data_ptr(), logits.stride(0), vocabulary, rows, None, temperature if keys else 1.0, with_probs,
+        logits.data_ptr(), logits.stride(0), vocabulary, rows, ids, None, temperature if keys else 1.0, with_probs,
         table.data_ptr(), threads(),
     )  # fmt: skip
     if keys:

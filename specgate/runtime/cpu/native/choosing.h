@@ -63,17 +63,25 @@ static double NAME(mass)(const Choosing *job, const float *row, float highest) {
     return mass;
 }
 
+/* The ids of up to IDS places from ``first``; behind the end it is no matter which. */
+INLINE void NAME(read_tokens)(const Choosing *job, int64_t first, int64_t ids[NAME(IDS)]) {
+    for (int64_t i = 0; i < NAME(IDS); i++) ids[i] = first + i;
+    if (job->ids) memcpy(ids, job->ids + first, (size_t)least(NAME(IDS), job->vocabulary - first) * sizeof *ids);
+}
+
 /* Whose noise could not make it one of the two best is not asked for it: two logarithms each for thirty ids or so. */
 static void NAME(sample)(const Choosing *job, const float logits[NAME(IDS)], uint64_t key, int64_t first, NAME(Leader) *leader) {
     float scaled[NAME(IDS)], bounds[NAME(IDS)];
+    int64_t ids[NAME(IDS)];
+    NAME(read_tokens)(job, first, ids);
     for (int64_t i = 0; i < NAME(IDS); i++) {
         scaled[i] = logits[i] / job->temperature;
-        bounds[i] = scaled[i] + NAME(most_noise)(key, first + i);
+        bounds[i] = scaled[i] + NAME(most_noise)(key, ids[i]);
     }
     for (int64_t i = 0; i < NAME(IDS); i++)
         /* The margin is for the rounding of the bound. */
         if (bounds[i] + 1e-3 + 1e-6 * fabs(leader->second) >= leader->second)
-            NAME(look_at)(leader, scaled[i] + NAME(gumbel)(key, first + i), first + i);
+            NAME(look_at)(leader, scaled[i] + NAME(gumbel)(key, ids[i]), first + i);
 }
 
 /* What chosen_on_device tells of a row: id, score, lead over the next best, raw probability. */
@@ -94,7 +102,7 @@ static void NAME(choose_rows)(int64_t begin, int64_t end, void *context) {
                 for (int64_t i = 0; i < NAME(IDS); i++) NAME(look_at)(&leader, logits[i], first + i);
         }
         double *told = job->table + 4 * r;
-        told[0] = (double)leader.id;
+        told[0] = (double)(job->ids ? job->ids[leader.id] : leader.id);
         told[1] = broken ? NAN : leader.best;
         told[2] = leader.best - leader.second;
         told[3] = job->with_probs ? exp((double)row[leader.id] - highest) / NAME(mass)(job, row, highest) : told[1];

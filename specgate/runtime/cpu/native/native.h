@@ -59,6 +59,7 @@ typedef struct {
 typedef struct {
     const float *logits; /* [num_rows][vocabulary], a row every ``step`` numbers. */
     int64_t step, vocabulary, num_rows;
+    const int64_t *ids; /* [vocabulary], ascending: which tokens these are; NULL: all from 0 on. */
     const uint64_t *keys; /* [num_rows] of the noise; NULL: greedy. */
     float temperature;
     int64_t with_probs;
