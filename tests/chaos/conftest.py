@@ -2,7 +2,7 @@
 
 import asyncio
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +20,7 @@ NUM_SURFACES = 8
 """HTTP bodies, what the document allows, both doors, four methods of gRPC, and sessions: they share the seconds."""
 TABLE = pytest.StashKey[ChaosTable]()
 BUDGET = pytest.StashKey[Budget]()
-ORIGIN = pytest.StashKey[dict[str, Any]]()
+ORIGIN = pytest.StashKey[Mapping[str, Any]]()
 
 
 def pytest_configure(config: pytest.Config) -> None:

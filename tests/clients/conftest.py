@@ -1,6 +1,6 @@
 """What these tests share: served systems, a proxy that cuts streams, and the table of clients, written at the end."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ from tests.support.cut_proxy import Cut, CutProxy
 from tests.support.loop_thread import LoopThread
 
 TABLE = pytest.StashKey[ClientTable]()
-ORIGIN = pytest.StashKey[dict[str, Any]]()
+ORIGIN = pytest.StashKey[Mapping[str, Any]]()
 
 
 @pytest.fixture(scope="session")
