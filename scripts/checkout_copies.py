@@ -13,8 +13,8 @@ from pathlib import Path
 
 LIMIT_S = 300.0
 """Of the tests of one break."""
-TEST_LIMIT_S = 60
-"""Of one test: pytest-timeout's setting, in place of the project's. With a mistake some hang."""
+LIMITS = {"PYTEST_TIMEOUT": "60", "SPECGATE_TEST_PATIENCE_S": "25"}
+"""Of one test, and of a wait in it, in place of the project's. With a mistake some hang."""
 PYTEST = ("-m", "pytest", "-q", "-rfE", "--tb=no", "-p", "no:cacheprovider", "-p", "no:xdist")
 TESTS_FAILED = 1
 """pytest's exit code; others but 0 say that no test was run, or not to its end."""
@@ -50,7 +50,7 @@ class Runner:
         Raises:
             subprocess.TimeoutExpired: they took longer than ``limit_s``.
         """
-        environ = {**os.environ, "PYTHONPATH": str(folder), "PYTEST_TIMEOUT": str(TEST_LIMIT_S)}
+        environ = {**os.environ, "PYTHONPATH": str(folder), **LIMITS}
         with self._lock:
             if self._is_stopped:
                 raise Stopped
