@@ -127,7 +127,7 @@ async def test_a_killed_gateway(system: System, chaos: ChaosTable) -> None:
         seen = await system.disturbed(row, {FAULT_AT: lambda: system.kill_all("gateway")}, num_verifiers=1)
         assert isinstance(seen.error, ServiceUnavailable)
         again = await watch(system.stream())
-        row.seen += "; asked again: the same text" if again.token_ids == system.text else "; asked again: ANOTHER TEXT"
+        row.seen += "; asked again: the same text"
         assert again.token_ids == system.text
 
 
@@ -180,11 +180,10 @@ async def test_stops(chaos: ChaosTable, times: int) -> None:
         chaos.row(f"served: SIGTERM under a stream, {('once', 'twice')[times - 1]}") as row,
         serving_system() as system,
     ):
-        stop = signal.SIGTERM
 
         def ask_to_stop() -> None:
             for _ in range(times):
-                system.process.send_signal(stop)
+                system.process.send_signal(signal.SIGTERM)
                 time.sleep(1.0)
 
         start_s = time.monotonic()
@@ -192,6 +191,6 @@ async def test_stops(chaos: ChaosTable, times: int) -> None:
         code = await asyncio.to_thread(system.process.wait, 60)
         row.gap_s = seen.gap_s
         row.seen = f"{seen.told}; exit code {code} after {time.monotonic() - start_s:.0f} s"
-        assert code == (0 if times == 1 else -stop)
+        assert code == (0 if times == 1 else -signal.SIGTERM)
         if times == 1:
             assert len(seen.token_ids) == NUM_TOKENS
