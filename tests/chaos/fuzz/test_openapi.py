@@ -62,8 +62,7 @@ def client(doors: DoorProcess, fuzz_budget: Budget) -> Iterator[Client]:
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("operation", operations(), ids=lambda one: one.label)
 def test_at_each_boundary_that_the_document_has(client: Client, operation: object, fuzz_budget: Budget) -> None:
-    found = list(boundaries(operation))
-    assert found
+    assert (found := list(boundaries(operation)))
     for case in found:
         fuzz_budget.of(SURFACE).cases += 1
         client.check(case)
