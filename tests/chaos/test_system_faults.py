@@ -155,9 +155,8 @@ def test_pickles_to_every_port(system: System, chaos: ChaosTable, tmp_path: obje
             for data in (pickled, b"\x80\x05" + pickled, b"\x00" * 64, os.urandom(4096)):
                 send_and_leave(port, data)
         time.sleep(1.0)
-        died = before - set(system.memory_mb())
-        row.seen = f"{len(ports)} ports, none ran it; {len(died)} replicas ended"
-        assert not died
+        row.seen = f"{len(ports)} ports, none ran it"
+        assert before <= set(system.memory_mb())
         assert {int(endpoint.rpartition(":")[2]) for endpoint in (system.http, system.grpc)} <= ports
         assert not os.path.exists(canary)
         assert system.completes(10.0) == 200
