@@ -30,8 +30,8 @@ PROMPT = [100 + number % 3000 for number in range(CONTEXT_LENGTH - 24)]
 PROMPTS_READ = {"prompt": PROMPT, "max_tokens": 1, "prompt_logprobs": 20}
 ANSWERED = {"prompt": PROMPT[:3], "max_tokens": 500, "ignore_eos": True, "logprobs": 20, "return_rounds": True}
 ONE_TURN = {"role": "user", "content": ""}
-PARAMETERS = {"type": "object", "properties": {f"a{number}": {"type": "string"} for number in range(100)}}
-TOOLS = [{"type": "function", "function": {"name": f"f{number}", "parameters": PARAMETERS}} for number in range(128)]
+OBJECTS = [{"type": "object", "properties": {f"a{n}_{i}": {"type": "string"} for i in range(100)}} for n in range(128)]
+TOOLS = [{"type": "function", "function": {"name": f"f{n}", "parameters": one}} for n, one in enumerate(OBJECTS)]
 IDS = range(32_000)
 Bodies = dict[str, tuple[str, dict[str, Any]]]
 TAKEN: Bodies = {
@@ -42,7 +42,7 @@ TAKEN: Bodies = {
     ),
     "16 answers of 500 tokens, 20 likeliest each": ("/v1/completions", ANSWERED | {"n": 16}),
     "4,096 empty messages to tokenize": ("/tokenize", {"messages": [ONE_TURN] * 4096}),
-    "80,000 tokens to read": ("/detokenize", {"tokens": [5] * 80_000}),
+    "400,000 tokens to read": ("/detokenize", {"tokens": [5] * 400_000}),
 }
 REFUSED: Bodies = {
     "16 prompts' log-probabilities": ("/v1/completions", PROMPTS_READ | {"n": 16, "echo": True, "logprobs": 20}),
