@@ -27,7 +27,7 @@ from pathlib import Path
 from queue import SimpleQueue
 from tempfile import TemporaryDirectory
 
-from checkout_copies import LIMIT_S, TESTS_FAILED, Runner, copy
+from checkout_copies import LIMIT_S, NOT_RUN, TESTS_FAILED, Runner, copy
 from rich.console import Console
 from rich.markup import escape
 from rich.progress import MofNCompleteColumn, Progress, TimeElapsedColumn
@@ -129,8 +129,8 @@ def checked(one: Break, root: Path, runner: Runner, folder: Path, broken: Sequen
         with made(one, folder):
             # A row has a limit of its own.
             run = runner.run(folder, one.tests, limit_s=None) if every else runner.run(folder, one.tests, "-x")
-        # A process that a broken product ends at its exit has another code.
-        found_by = run.failed[0] if run.failed else ""
+        # A process that a broken product ends at its exit has a code that is not pytest's.
+        found_by = run.failed[0] if run.failed and run.code not in NOT_RUN else ""
         problem = "" if found_by else f"no test {'fails' if run.code == 0 else 'is run'}: {run.last_line}"
         if every and found_by and (" passed" in run.last_line or " skipped" in run.last_line):
             found_by, problem = "", f"not every row fails: {run.last_line}"

@@ -16,8 +16,8 @@ LIMIT_S = 300.0
 LIMITS: Mapping[str, str] = {"PYTEST_TIMEOUT": "60", "SPECGATE_TEST_PATIENCE_S": "25"}
 """Of one test, and of a wait in it, in place of the project's. With a mistake some hang."""
 PYTEST = ("-m", "pytest", "-q", "-rfE", "--tb=no", "-p", "no:cacheprovider", "-p", "no:xdist")
-TESTS_FAILED = 1
-"""pytest's exit code; others but 0 say that no test was run, or not to its end."""
+TESTS_FAILED, NOT_RUN = 1, (2, 3, 4, 5)
+"""pytest's exit codes; the latter say that no test was run, or not to its end."""
 SELECTED = ("ls-files", "-z", "--cached", "--others", "--exclude-standard")
 BUILT = ("ls-files", "-z", "--others", "--ignored", "--exclude-standard", "--", "specgate/*.so")
 """What git ignores, and the product imports."""
