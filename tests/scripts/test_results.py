@@ -2,6 +2,7 @@
 
 import json
 import re
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -63,14 +64,21 @@ def test_a_page_has_the_figures_of_the_json_and_no_others(script: Script, text: 
 
 
 @pytest.fixture
-def checks(script: Script) -> Any:
-    return script("results_checks")
+def checks(script: Script, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """The checks, on a repository of one commit."""
+    author = ("-c", "user.name=a", "-c", "user.email=a@b")
+    for command in (("init", "--quiet"), (*author, "commit", "--quiet", "--allow-empty", "-m", "first")):
+        subprocess.run(["git", "-C", str(tmp_path), *command], check=True)
+    checks = script("results_checks")
+    monkeypatch.setattr(checks, "ROOT", tmp_path)
+    return checks
 
 
 @pytest.fixture
 def measured(checks: Any, tmp_path: Path) -> dict[str, Any]:
     """A file as a command writes it on our commit, read again."""
-    commit = checks._git("rev-parse", "--short=12", "HEAD")
+    head = ["git", "-C", str(tmp_path), "rev-parse", "--short=12", "HEAD"]
+    commit = subprocess.run(head, check=True, capture_output=True, text=True).stdout.strip()
     gammas = dict.fromkeys(range(1, 12), 1.5)
     ResultsFile(tmp_path / "a.json", provenance={"commit": commit}).write({"rows": [], "forward_us": gammas})
     return dict(json.loads((tmp_path / "a.json").read_text()))
