@@ -111,3 +111,9 @@ def test_a_file_that_was_edited_or_measured_on_a_changed_tree_is_refused(
 def test_a_headline_of_unknown_age_is_old(checks: Any) -> None:
     assert checks.serving_commits_since("0123456789ab") is None
     assert checks.serving_commits_since(None) is None
+
+
+def test_a_headline_is_the_median_run_with_the_ratios_of_all(script: Script) -> None:
+    runs = [{"run": x, "rows": [{"name": "hf"}, {"name": "auto", "ratio_to_target": x}]} for x in (1.3, 1.1, 1.2)]
+    chosen = script("headlines").median_run(runs)
+    assert (chosen["run"], chosen["rows"][1]["ratio_to_target_runs"]) == (1.2, [1.1, 1.2, 1.3])
