@@ -33,7 +33,6 @@ EXCUSED: Mapping[str, Excuse] = {
     "clients": Excuse("2f9420592c32cac8"),
     "cpu-forwards": Excuse("f110402801b9d685"),
     "fuzz": Excuse("81a5486d3b036cad", "on 9fdd4e1f7f22, whose `chaos.json` the same command had written before"),
-    "gates-replayed": Excuse("9c6712672838ff46", "on a tree with changes"),
     "h200-kernels": Excuse("fc6b6f2eed704a05", "the card had a copy without history: it was f4825cd"),
     "h200": Excuse("7e49b6a1cacf3d22", "the card had a copy without history: it was 7e29e4a, with 8 stages in `added`"),
     "smollm2-135m-24-layers": Excuse("8ed6f3aa226c2926"),
