@@ -1,4 +1,4 @@
-"""Measure the headlines of a CPU anew: ``scripts/headlines [NAME...]``, without names all of them.
+"""Measure what we tell of a CPU anew: ``scripts/headlines [NAME...]``, without names all of it.
 
 Each command runs three times and writes docs/results/NAME.json: the run whose last row is the median one, and in each
 of its rows the ratio of all three. Run it on a commit, on a machine that does nothing else, and then scripts/results.
@@ -21,13 +21,19 @@ ROOT = Path(__file__).resolve().parent.parent
 FOLDER = ROOT / "docs" / "results"
 RUNS = 3
 RATIOS = ("ratio_to_target", "ratio_to_off")
-_CODE, _CHATS = (f"--prompts docs/results/held-out-{name}.jsonl --repeats 1".split() for name in ("code", "chats"))
+_CODE, _CHATS, _COPIES = (
+    f"--prompts docs/results/held-out-{name}.jsonl --repeats 1".split() for name in ("code", "chats", "copies")
+)
 _SMOLLM2 = ["--target", "~/.cache/specgate/real_models/smollm2-135m-instruct", "--max-tokens", "64"]
 HEADLINES: Mapping[str, Sequence[str]] = {
     "bundled-greedy": ("--assisted", *_CODE),
     "bundled-temperature-1": ("--temperature", "1", "--seed", "7", *_CODE),
     "bundled-load": ("--concurrency", "1,8", *_CODE),
     "smollm2-135m-24-layers": (*_SMOLLM2, "--draft", f"{_SMOLLM2[1]}-24-layers", *_CHATS),
+    "sources-bundled-code": ("--sources", "model,suffix", *_CODE),
+    "sources-smollm2-135m-chats": (*_SMOLLM2, "--sources", "suffix", *_CHATS),
+    "sources-smollm2-135m-code": (*_SMOLLM2, "--sources", "suffix", *_CODE),
+    "sources-smollm2-135m-copies": (*_SMOLLM2, "--sources", "suffix", *_COPIES),
 }
 """What ``orchestrator bench --pin`` is given: texts on which nothing is tuned, and default settings."""
 

@@ -124,6 +124,8 @@ def _topic(result: Mapping[str, Any]) -> str:
         if key in result:
             return topic
     columns = result["rows"][0]
+    if any(row.get("name") == "hf-prompt-lookup" for row in result["rows"]):
+        return "Draft sources"
     for column, topic in (("concurrency", TOPICS[1]), ("auto_to_best", "Gates"), ("tokens_per_s", TOPICS[0])):
         if column in columns:
             return topic
