@@ -3,11 +3,12 @@
 
     scripts/breaks                           # all breaks of tests/breaks.toml: about half an hour
     scripts/breaks -k lease --json FILE.json # those with this text in their promise or file
+    scripts/breaks --planted -k overload     # the faults of tests/planted.toml, for rows that take long
     scripts/breaks --list
 
 A break is a mistake that a person could make, with the few tests that should fail by it. Each is made alone, in a copy
 of the checkout as it is, changes included. The exit code is 1 where no test fails by a break, where its line is not
-in its file once, and where its tests fail without it.
+in its file once, and where its tests fail without it. By a planted fault every row must fail that is named for it.
 """
 
 import argparse
@@ -26,14 +27,14 @@ from pathlib import Path
 from queue import SimpleQueue
 from tempfile import TemporaryDirectory
 
-from checkout_copies import LIMIT_S, TESTS_FAILED, Runner, copy
+from checkout_copies import LIMIT_S, NOT_RUN, TESTS_FAILED, Runner, copy
 from rich.console import Console
 from rich.markup import escape
 from rich.progress import MofNCompleteColumn, Progress, TimeElapsedColumn
 from rich.table import Table
 
 ROOT = Path(__file__).resolve().parent.parent
-LIST = "tests/breaks.toml"
+LIST, PLANTED = "tests/breaks.toml", "tests/planted.toml"
 WIDTH_IN_A_PIPE = 180
 
 
@@ -112,8 +113,11 @@ def without_a_break(runner: Runner, folder: Path, breaks: Sequence[Break]) -> tu
     return run.failed
 
 
-def checked(one: Break, root: Path, runner: Runner, folder: Path, broken: Sequence[str]) -> Result:
-    """Return what comes of a break in the copy ``folder``; ``broken`` are the tests that fail without it."""
+def checked(one: Break, root: Path, runner: Runner, folder: Path, broken: Sequence[str], *, every: bool) -> Result:
+    """Return what comes of a break in the copy ``folder``; ``broken`` are the tests that fail without it.
+
+    ``every``: all tests must fail by it, not one of them.
+    """
     problem = place_problem(one, root)
     selected = tuple(f"{test}{end}" for test in one.tests for end in ("[", "::"))
     if not problem and (already := [test for test in broken if test in one.tests or test.startswith(selected)]):
@@ -123,17 +127,23 @@ def checked(one: Break, root: Path, runner: Runner, folder: Path, broken: Sequen
     start_s = time.monotonic()
     try:
         with made(one, folder):
-            run = runner.run(folder, one.tests, "-x")
-        found_by = run.failed[0] if run.code == TESTS_FAILED and run.failed else ""
-        problem = "" if found_by else "no test fails" if run.code == 0 else f"no test is run: {run.last_line}"
+            # A row has a limit of its own.
+            run = runner.run(folder, one.tests, limit_s=None) if every else runner.run(folder, one.tests, "-x")
+        # A process that a broken product ends at its exit has a code that is not pytest's.
+        found_by = run.failed[0] if run.failed and run.code not in NOT_RUN else ""
+        problem = "" if found_by else f"no test {'fails' if run.code == 0 else 'is run'}: {run.last_line}"
+        if every and found_by and (" passed" in run.last_line or " skipped" in run.last_line):
+            found_by, problem = "", f"not every row fails: {run.last_line}"
     except subprocess.TimeoutExpired:
         found_by, problem = "", f"no end within {LIMIT_S:g} s"
     return Result(one.promise, one.file, found_by, problem, round(time.monotonic() - start_s, 1))
 
 
-def all_checked(breaks: Sequence[Break], root: Path, jobs: int) -> Iterator[Result]:
+def all_checked(breaks: Sequence[Break], root: Path, jobs: int, *, planted: bool) -> Iterator[Result]:
     """Yield what comes of each break, in order, ``jobs`` at a time. Leaving it early ends all and leaves no copy."""
-    runner, copies = Runner(), SimpleQueue[Path]()
+    # Rows have marks that plain runs leave out, and limits of their own.
+    runner = Runner("-m", "", limits={}) if planted else Runner()
+    copies = SimpleQueue[Path]()
     with TemporaryDirectory(prefix="breaks-") as folder:
         for number in range(jobs):
             copies.put(copy(root, Path(folder, str(number))))
@@ -141,7 +151,7 @@ def all_checked(breaks: Sequence[Break], root: Path, jobs: int) -> Iterator[Resu
         def check(one: Break) -> Result:
             place = copies.get()
             try:
-                return checked(one, root, runner, place, broken)
+                return checked(one, root, runner, place, broken, every=planted)
             finally:
                 copies.put(place)
 
@@ -178,13 +188,15 @@ def main(arguments: Sequence[str] | None = None, root: Path = ROOT) -> int:
     parser = argparse.ArgumentParser(prog="breaks", description="Break the product, and tell which test notices.")
     parser.add_argument("-k", metavar="TEXT", default="", help="only those with this text in their promise or file")
     parser.add_argument("-j", metavar="N", type=int, default=1, help="so many at a time")
+    parser.add_argument("--planted", action="store_true", help=f"those of {PLANTED}, by which every row fails")
     parser.add_argument("--list", action="store_true", help="show the breaks, and make none")
     parser.add_argument("--json", metavar="FILE", type=Path, help="write the results there")
     options = parser.parse_args(arguments)
     console = Console()
     console = console if console.is_terminal else Console(width=WIDTH_IN_A_PIPE)
     wanted = options.k.lower()
-    breaks = [one for one in read(root / LIST) if wanted in f"{one.promise}\n{one.file}".lower()]
+    path = root / (PLANTED if options.planted else LIST)
+    breaks = [one for one in read(path) if wanted in f"{one.promise}\n{one.file}".lower()]
     if options.list:
         show_list(breaks, console)
         return 0
@@ -192,7 +204,7 @@ def main(arguments: Sequence[str] | None = None, root: Path = ROOT) -> int:
     columns = (*Progress.get_default_columns()[:2], MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, console=console, transient=True) as progress:
         bar = progress.add_task("without a break", total=len(breaks))
-        for result in all_checked(breaks, root, max(1, options.j)):
+        for result in all_checked(breaks, root, max(1, options.j), planted=options.planted):
             results.append(result)
             if result.problem:
                 progress.console.print(f"[red]{escape(result.promise)}: {escape(result.problem)}")

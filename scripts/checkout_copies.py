@@ -6,21 +6,23 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 LIMIT_S = 300.0
 """Of the tests of one break."""
-TEST_LIMIT_S = 60
-"""Of one test: pytest-timeout's setting, in place of the project's. With a mistake some hang."""
+LIMITS: Mapping[str, str] = {"PYTEST_TIMEOUT": "60", "SPECGATE_TEST_PATIENCE_S": "25"}
+"""Of one test, and of a wait in it, in place of the project's. With a mistake some hang."""
 PYTEST = ("-m", "pytest", "-q", "-rfE", "--tb=no", "-p", "no:cacheprovider", "-p", "no:xdist")
-TESTS_FAILED = 1
-"""pytest's exit code; others but 0 say that no test was run, or not to its end."""
+TESTS_FAILED, NOT_RUN = 1, (2, 3, 4, 5)
+"""pytest's exit codes; the latter say that no test was run, or not to its end."""
 SELECTED = ("ls-files", "-z", "--cached", "--others", "--exclude-standard")
 BUILT = ("ls-files", "-z", "--others", "--ignored", "--exclude-standard", "--", "specgate/*.so")
 """What git ignores, and the product imports."""
+INSTALLED = (".venv", ".venv-clients-*", ".schemathesis", "tests/clients/node/node_modules")
+"""What git ignores, and tests run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,9 +39,16 @@ class Stopped(Exception):
 
 
 class Runner:
-    """Runs tests in copies, and ends all that run when it is told to. For several threads."""
+    """Runs tests in copies, and ends all that run when it is told to. For several threads.
 
-    def __init__(self) -> None:
+    Args:
+        options: of pytest, for all runs.
+        limits: of tests and waits, see ``LIMITS``.
+    """
+
+    def __init__(self, *options: str, limits: Mapping[str, str] = LIMITS) -> None:
+        self._options = options
+        self._limits = limits
         self._lock = threading.Lock()
         self._running: set[subprocess.Popen[str]] = set()
         self._is_stopped = False
@@ -50,12 +59,12 @@ class Runner:
         Raises:
             subprocess.TimeoutExpired: they took longer than ``limit_s``.
         """
-        environ = {**os.environ, "PYTHONPATH": str(folder), "PYTEST_TIMEOUT": str(TEST_LIMIT_S)}
+        environ = {**os.environ, "PYTHONPATH": f"{folder}:{folder / '.schemathesis'}", **self._limits}
         with self._lock:
             if self._is_stopped:
                 raise Stopped
             process = subprocess.Popen(
-                [sys.executable, *PYTEST, *options, *tests],
+                [sys.executable, *PYTEST, *self._options, *options, *tests],
                 cwd=folder,
                 env=environ,
                 stdout=subprocess.PIPE,
@@ -96,6 +105,8 @@ def copy(root: Path, target: Path) -> Path:
             if (root / name).is_file():
                 (target / name).parent.mkdir(parents=True, exist_ok=True)
                 shutil.copy2(root / name, target / name)
-    if (root / ".venv").exists():
-        (target / ".venv").symlink_to((root / ".venv").resolve())
+    for path in (path for pattern in INSTALLED for path in root.glob(pattern)):
+        link = target / path.relative_to(root)
+        link.parent.mkdir(parents=True, exist_ok=True)
+        link.symlink_to(path.resolve())
     return target

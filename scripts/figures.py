@@ -3,12 +3,12 @@
     <!--=.2f bundled-greedy::rows::spec::ratio_to_target-->0.94<!--/-->
 
 The format is Python's. The place is a file of docs/results and the steps into it. In a list a step is the ``name`` of
-an element, its number, ``field=value`` of elements, several with commas between, or ``*`` for all; where several
-elements fit, ``min``, ``max`` or ``mean`` comes last.
+an element, its number, or ``field=value`` or ``field!=value`` of elements, several with commas between; ``*`` is all,
+of a mapping too. Where several fit, ``min``, ``max`` or ``mean`` comes last.
 """
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from statistics import mean
 from typing import Any
@@ -16,10 +16,13 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = ("README.md", "docs/*.md", "docs/internals/*.md", "docs/api/*.md", "docs/results/README.md")
 FIGURE = re.compile(r"<!--=(\S+) ([^>]+)-->(.*?)<!--/-->", re.DOTALL)
-TYPED = re.compile(r"(?<![\w.:,-])(?:\d+\.\d+|(?!20\d\d\b)\d{3,}|(?!95 )\d+ ?%)(?!\w|\.\d| [MG]B)")
-"""What looks like a result: a decimal point, three digits, a share. Years, sizes and our intervals' 95 % are none."""
+TYPED = re.compile(
+    r"(?<![\w.:,])(?<!\w-)"
+    r"(?:\d+\.\d+|\d{1,3}(?:,\d{3})+|(?!20\d\d\))\d{3,}|\d+(?:x|×|µs|ms|k)\b|(?!95 )\d+ ?%|\d+ of \d+)(?!\.?\d)"
+)
+"""What looks like a result: a decimal point, three digits, a unit, a share. Years in brackets and 95 % are none."""
 NO_FIGURES = re.compile(
-    r"```.*?```|`[^`\n]*`|^    .*?$|\]\([^)]*\)|<!--=.*?<!--/-->|torch \d\S*", re.DOTALL | re.MULTILINE
+    r"```.*?```|`[^`\n]*`|^    .*?$|\]\([^)]*\)|<!--=.*?<!--/-->|(?:Python|torch) \d\S*", re.DOTALL | re.MULTILINE
 )
 SUMMARIES: Mapping[str, Callable[[list[float]], float]] = {"min": min, "max": max, "mean": mean}
 
@@ -40,7 +43,7 @@ def figure(form: str, place: str, results: Mapping[str, Any]) -> str:
     try:
         value = _follow(results, place.split("::"))
         return format(value, form)
-    except (LookupError, TypeError, ValueError) as error:
+    except (LookupError, TypeError, ValueError, AttributeError) as error:
         raise LookupError(f"{place}: {error}") from None
 
 
@@ -55,21 +58,25 @@ def typed_figures(text: str) -> list[str]:
 
 
 def _follow(value: Any, steps: list[str]) -> Any:
-    if not steps:
+    if not steps or (steps[0] in SUMMARIES and isinstance(value, int | float)):
         return value
     first, *rest = steps
-    if isinstance(value, Mapping):
+    if isinstance(value, Mapping) and first != "*":
         return _follow(value[first], rest)
     if first.isdecimal():
         return _follow(value[int(first)], rest)
-    fitting = list(_fitting(value, first))
-    if len(fitting) > 1 and rest and rest[-1] in SUMMARIES:
+    fitting = list(_fitting(value.values() if isinstance(value, Mapping) else value, first))
+    if len(fitting) != 1 and rest and rest[-1] in SUMMARIES:
         return SUMMARIES[rest[-1]]([_follow(one, rest[:-1]) for one in fitting])
     if len(fitting) != 1:
         raise LookupError(f"{len(fitting)} elements fit {first!r}")
     return _follow(fitting[0], rest)
 
 
-def _fitting(elements: list[Any], step: str) -> Iterator[Any]:
-    wanted = dict(part.split("=", 1) for part in step.split(",")) if "=" in step else {"name": step}
-    return (one for one in elements if step == "*" or all(str(one.get(key)) == value for key, value in wanted.items()))
+def _fitting(elements: Iterable[Any], step: str) -> Iterator[Any]:
+    """Yield the elements that a step means."""
+    parts = [part.partition("=") for part in step.split(",")] if "=" in step else [("name", "=", step)]
+    tests = [(key.removesuffix("!"), key.endswith("!"), value) for key, _, value in parts]
+    for one in elements:
+        if step == "*" or all((str(one.get(key)) == value) != is_other for key, is_other, value in tests):
+            yield one

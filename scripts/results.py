@@ -13,7 +13,7 @@ from statistics import mean
 from typing import Any
 
 from figures import pages, render
-from results_checks import headlines, problems, serving_commits_since
+from results_checks import EXCUSED, headlines, problems, serving_commits_since
 from results_plots import draw_plots
 
 FOLDER = Path(__file__).resolve().parent.parent / "docs" / "results"
@@ -48,10 +48,12 @@ COLUMNS = {
     "added_delay_ms": "added ms",
     "tokens_per_s": "tokens/s",
     "ratio_to_off": "× off",
+    "ratio_to_off_runs": "in three runs",
     "ratio_to_concurrency_1": "× one client",
     "ratio_to_hf": "× hf",
     "ratio_to_target": "× target",
     "ratio_to_target_95": "95 %",
+    "ratio_to_target_runs": "in three runs",
     "acceptance_rate": "accepted",
     "tokens_per_forward": "tok/forward",
     "batch_width": "batch",
@@ -85,7 +87,8 @@ COLUMNS = {
     "compared_tokens": "of them compared",
     "num_differing": "texts differing",
     "near_tie_texts": "met a near tie",
-    "num_failed": "refused or failed",
+    "num_lost": "found no service",
+    "num_failed": "failed",
     "kills": "kills",
     "still_held": "still held",
     "grown_mb": "memory grown, MB",
@@ -121,6 +124,8 @@ def _topic(result: Mapping[str, Any]) -> str:
         if key in result:
             return topic
     columns = result["rows"][0]
+    if any(row.get("name") == "hf-prompt-lookup" for row in result["rows"]):
+        return "Draft sources"
     for column, topic in (("concurrency", TOPICS[1]), ("auto_to_best", "Gates"), ("tokens_per_s", TOPICS[0])):
         if column in columns:
             return topic
@@ -130,7 +135,8 @@ def _topic(result: Mapping[str, Any]) -> str:
 def _section(name: str, result: Mapping[str, Any]) -> Iterator[str]:
     yield f"### [{name}]({name}.json)\n"
     yield f"    {result['provenance']['command']}\n"
-    yield f"{_origin(result)}\n"
+    excuse = EXCUSED.get(name)
+    yield f"{_origin(result)}{f' Its commit: {excuse.why}.' if excuse and excuse.why else ''}\n"
     for line in result.get("advice", []):
         yield f"> {line}\n"
     yield from _measured(result.get("rows") or result.get("steps") or result.get("finals", []), result)
@@ -231,8 +237,10 @@ def check_all(results: Mapping[str, Mapping[str, Any]], *, release: bool) -> int
         wrong.append("docs/results/tables.md is not that of the JSON: run scripts/results")
     for name in headlines(results):
         commit = results[name]["provenance"]["commit"]
-        if num_later := serving_commits_since(commit):
-            print(f"old: {name} is of {commit}; {num_later} commits of serving code followed")
+        num_later = serving_commits_since(commit)
+        if num_later != 0:
+            told = "nobody knows how many" if num_later is None else num_later
+            print(f"old: {name} is of {commit}; {told} commits of serving code followed")
             if release:
                 wrong.append(f"docs/results/{name}.json is a headline and old: measure it again")
     print(*wrong, sep="\n", file=sys.stderr)

@@ -55,8 +55,10 @@ def sealed(results: Mapping[str, Any]) -> dict[str, Any]:
 
 def seal_of(results: Mapping[str, Any]) -> str:
     """Return the SHA-256 of results, without the seal that they may have."""
-    content = json.dumps({key: value for key, value in results.items() if key != "seal"}, sort_keys=True)
-    return hashlib.sha256(content.encode()).hexdigest()
+    content = {key: value for key, value in results.items() if key != "seal"}
+    # As it is read again: keys that are numbers are written as text, and have another order so.
+    written = json.dumps(json.loads(json.dumps(content)), sort_keys=True)
+    return hashlib.sha256(written.encode()).hexdigest()
 
 
 def _command(argv: Sequence[str]) -> str:
@@ -86,11 +88,15 @@ def _folders() -> Iterator[tuple[str, str]]:
 
 
 def _commit() -> str | None:
-    """Return the commit of the checkout that we run from, "+" behind it where files differ; None outside of one."""
+    """Return the commit of the checkout that we run from, "+" behind it where files differ; None outside of one.
+
+    Results themselves are no difference: one command may write several.
+    """
     if not (_ROOT / ".git").exists():
         return None
     commit = _answer_of("git", "-C", str(_ROOT), "rev-parse", "--short=12", "HEAD")
-    changes = _answer_of("git", "-C", str(_ROOT), "status", "--porcelain", "--untracked-files=no")
+    status = ("status", "--porcelain", "--untracked-files=no", "--", ".", ":!docs/results")
+    changes = _answer_of("git", "-C", str(_ROOT), *status)
     return f"{commit}{'+' if changes else ''}" if commit else None
 
 

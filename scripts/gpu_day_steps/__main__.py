@@ -54,7 +54,7 @@ def _run(steps: Sequence[Step], arguments: argparse.Namespace, scratch: Path) ->
         out=(arguments.out or _usual_out(arguments.dry)).resolve(),
         limit_s=arguments.limit_s,
         about={
-            "provenance": {**origin, "commit": arguments.commit or origin["commit"]},
+            "provenance": {**origin, "commit": origin["commit"] or arguments.commit},
             "note": arguments.note,
             "limit_s": arguments.limit_s,
         },

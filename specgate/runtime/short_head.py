@@ -23,6 +23,8 @@ which allows such tokens alone gets one of them."""
 class ShortHead(nn.Module):
     """In the place of a head of ``vocab_size`` rows: those of ``token_ids``, which ascend, and ``NEVER`` elsewhere."""
 
+    token_ids: torch.Tensor
+
     def __init__(self, head: nn.Linear, token_ids: Sequence[int]) -> None:
         super().__init__()
         self.vocab_size = head.out_features

@@ -64,16 +64,16 @@ def bench(
 
     With --concurrency, --rate or --long-prompt: many requests at a time, with speculation off and on.
     With --added-delay-ms: a slower network to the services.
-    With --sources: every draft source, on code, chats and texts to copy.
+    With --sources: every draft source under the gate auto.
     With --soak: failures and growth of a served system over time.
     """
     check_range("repeats", repeats, 1, MAX_REPEATS)
     more_rows = [flag for flag, is_wanted in {"assisted": assisted, "observed": observed}.items() if is_wanted]
     _check_together(models, load, network, more_rows)
-    is_other = load.is_wanted or network.is_wanted or bool(more_rows or prompts.prompts)
+    is_other = load.is_wanted or network.is_wanted or bool(more_rows)
     if sources.is_wanted and is_other:
-        raise InvalidArgument("sources", "go with no other kind of measurement, and have prompts of their own")
-    if soak.is_wanted and (is_other or sources.is_wanted or json):
+        raise InvalidArgument("sources", "go with no other kind of measurement")
+    if soak.is_wanted and (is_other or sources.is_wanted or prompts.prompts or json):
         raise InvalidArgument("soak", "goes with no other kind of measurement, and has prompts of its own")
     kinds = {"--added-delay-ms": network.is_wanted, "--sources": sources.is_wanted, "--soak": soak.is_wanted}
     for flag in (flag for flag, is_wanted in kinds.items() if is_wanted):
@@ -86,7 +86,7 @@ def bench(
     log = Console(stderr=True)
     file = ResultsFile.writable(json) if json else _usual_file(log)
     if sources.is_wanted:
-        results = asyncio.run(run_sources(models, sources, request, repeats))
+        results = asyncio.run(run_sources(models, sources, todo, request, repeats))
     elif load.is_wanted:
         results = asyncio.run(run_load(models, load, todo, request, repeats))
     elif network.is_wanted:

@@ -10,12 +10,12 @@ import typer
 from rich.console import Console
 
 from orchestrator.decode.request import GenerationRequest
-from orchestrator.local.launch import Capacity, Pair, open_pair
+from orchestrator.local.launch import Pair, capacity_for, open_pair
 from orchestrator.terminal.model_options import ModelOptions
+from orchestrator.terminal.prompts import Prompt
 from orchestrator.terminal.render import output_console
 from specgate.errors import InvalidArgument
 from specgate.types import DraftMethod
-from specgate_lab.bench.prompt_sets import SETS, prompt_set
 from specgate_lab.bench.row_names import HF_ASSISTED, TARGET, TARGET_HF
 from specgate_lab.bench.rows import Row, RowsReport, promised_agreement, rows_of
 from specgate_lab.bench.table import print_rows
@@ -29,8 +29,6 @@ from specgate_lab.variants import Decode, decode_in_turns, pair_variant
 from specgate_lab.workload import full_requests
 
 HF_LOOKUP = "hf-prompt-lookup"
-PROMPT_TOKENS = 512
-"""No prompt of the sets has more."""
 _flag = partial(typer.Option, rich_help_panel="Draft sources")
 
 
@@ -44,10 +42,10 @@ ROW_NAMES = (TARGET_HF, HF_LOOKUP, HF_ASSISTED, TARGET, *map(row_name, DraftMeth
 
 @dataclass(frozen=True, slots=True)
 class SourceOptions:
-    """Which sources are measured, on which prompts.
+    """Which sources are measured.
 
     Raises:
-        InvalidArgument: there is no such source or prompt set; names it.
+        InvalidArgument: there is no such source; names it.
     """
 
     sources: Annotated[
@@ -58,12 +56,10 @@ class SourceOptions:
         ),
     ] = None
     source_skip: Annotated[str | None, _flag(metavar="FILE", help="Skip file for the source layer-skip.")] = None
-    sets: Annotated[str, _flag(metavar="SET,...", help="Prompt sets for --sources.")] = ",".join(SETS)
 
     def __post_init__(self) -> None:
         if self.source_skip is None and DraftMethod.LAYER_SKIP in self.methods:
             raise InvalidArgument("source_skip", "is needed for the source layer-skip")
-        _ = self.prompt_sets
 
     @property
     def is_wanted(self) -> bool:
@@ -74,52 +70,40 @@ class SourceOptions:
         """The sources, as they were given."""
         return tuple(map(DraftMethod, names_of("sources", self.sources, DraftMethod)))
 
-    @property
-    def prompt_sets(self) -> tuple[str, ...]:
-        """The prompt sets, as they were given."""
-        return names_of("sets", self.sets, SETS)
-
 
 async def run_sources(
-    models: ModelOptions, options: SourceOptions, request: GenerationRequest, repeats: int
+    models: ModelOptions, options: SourceOptions, prompts: Sequence[Prompt], request: GenerationRequest, repeats: int
 ) -> dict[str, Any]:
-    """Measure every source on every prompt set, and print a table of each set; return the results.
+    """Measure every source on the prompts, and print the table; return the results.
 
     Raises:
-        InvalidArgument: a service is somebody else's, or the target has no tokenizer.
+        InvalidArgument: a service is somebody else's.
     """
     if models.drafter or models.verifier:
         raise InvalidArgument("sources", "need services that are started here")
-    log, capacity = Console(stderr=True), Capacity(2, PROMPT_TOKENS + request.max_tokens)
-    sets: dict[str, RowsReport] = {}
+    log, capacity = Console(stderr=True), capacity_for(prompts, 1)
     async with (
         open_pair(models, with_draft=False, capacity=capacity, log=log) as pair,
         _hf_variants(models, pair) as hf,
+        AsyncExitStack() as drafters,
     ):
-        if pair.tokenizer is None:
-            raise InvalidArgument("sources", "need a target with a tokenizer")
-        for name in options.prompt_sets:
-            requests = full_requests(prompt_set(name, request, pair.tokenizer), pair.tokenizer)
-            # Drafters and learners that have seen nothing of the other sets.
-            async with AsyncExitStack() as of_set:
-                ours: dict[str, Decode] = {}
-                for method in options.methods:
-                    service = source_service(pair, models, method, options.source_skip, capacity)
-                    drafting = await of_set.enter_async_context(with_drafter(pair, service, log))
-                    ours[row_name(method)] = pair_variant(drafting, AUTO_GATE)
-                variants = hf | {TARGET: pair_variant(pair.orchestrator, TARGET_ALONE)} | ours
-                with counting_bar(log, name, len(variants) * len(requests) * repeats) as on_turn:
-                    samples = await decode_in_turns(variants, requests, repeats, on_turn)
-            # HuggingFace draws in its own way.
-            same = (HF_LOOKUP,) if request.sampling.greedy else ()
-            agreement = promised_agreement(samples, requests, (*same, TARGET, *ours))
-            sets[name] = RowsReport(rows_of(samples, ROW_NAMES), agreement)
+        ours: dict[str, Decode] = {}
+        for method in options.methods:
+            service = source_service(pair, models, method, options.source_skip, capacity)
+            drafting = await drafters.enter_async_context(with_drafter(pair, service, log))
+            ours[row_name(method)] = pair_variant(drafting, AUTO_GATE)
+        requests = full_requests(prompts, pair.tokenizer)
+        variants = hf | {TARGET: pair_variant(pair.orchestrator, TARGET_ALONE)} | ours
+        with counting_bar(log, "measuring", len(variants) * len(requests) * repeats) as on_turn:
+            samples = await decode_in_turns(variants, requests, repeats, on_turn)
+        served = pair.models
+    # HuggingFace draws in its own way.
+    same = (HF_LOOKUP,) if request.sampling.greedy else ()
+    report = RowsReport(rows_of(samples, ROW_NAMES), promised_agreement(samples, requests, (*same, TARGET, *ours)))
     console = output_console()
-    for name, report in sets.items():
-        console.print(f"\nprompt set: {name}", style="bold")
-        print_rows(console, report)
-        console.print(against_lookup(report.rows), style="dim", soft_wrap=True)
-    return {"models": pair.models, "prompt_sets": {name: one.to_object() for name, one in sets.items()}}
+    print_rows(console, report)
+    console.print(against_lookup(report.rows), style="dim", soft_wrap=True)
+    return {"models": served, **report.to_object()}
 
 
 def against_lookup(rows: Sequence[Row]) -> str:

@@ -9,13 +9,13 @@ import random
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import aclosing, closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import NamedTuple
 
 from orchestrator.decode.request import GenerationRequest
 from orchestrator.policy.gates import Gate
-from specgate.errors import SpecgateError
+from specgate.errors import ServiceUnavailable, SpecgateError
 from specgate.types import Grammar, GrammarKind, SamplingParams, Verification
 from specgate_lab.clients import GrpcClient, complete, stream_completion
 from specgate_lab.gate_choice import TARGET_ALONE
@@ -29,6 +29,8 @@ LEAVES = 0.15
 """The share of streaming clients that leave in mid-answer."""
 REST_S = 0.5
 """After a refusal, as its delay asks for."""
+ANSWERS_WITHIN_S = 120.0
+"""What takes longer hangs: an answer has at most 128 tokens, and a replica that was killed is back in half a minute."""
 _SHOWN = 60
 """Characters of a prompt or an error in a message."""
 
@@ -53,6 +55,11 @@ class Ask(NamedTuple):
     def leaves_at(self, num_tokens: int) -> bool:
         """Whether the client leaves with so many tokens."""
         return self.leaves_after is not None and num_tokens > self.leaves_after
+
+    @property
+    def kind(self) -> tuple[str, GenerationRequest]:
+        """What the answer follows from: a greedy one has no seed."""
+        return self.text, replace(self.request, seed=0) if self.request.sampling.greedy else self.request
 
     def __str__(self) -> str:
         return f"{self.way}, {self.request}, after {self.text[:_SHOWN]!r}"
@@ -98,7 +105,11 @@ class Expected:
 
 @dataclass(slots=True)
 class Tally:
-    """The results of all requests so far. ``differing`` texts met no near tie; those that did are counted apart."""
+    """The results of all requests so far.
+
+    ``differing`` texts met no near tie; those that did, anywhere in the target's own text, are counted apart.
+    ``lost`` requests found no service, ``failed`` ones failed in another way.
+    """
 
     whole: int = 0
     left: int = 0
@@ -107,18 +118,17 @@ class Tally:
     compared_tokens: int = 0
     requests: set[int] = field(default_factory=set)
     differing: list[str] = field(default_factory=list)
+    lost: Counter[str] = field(default_factory=Counter)
     failed: Counter[str] = field(default_factory=Counter)
 
     def add(self, ask: Ask, token_ids: Sequence[int], expected: Expected) -> None:
         """Count one answer, or as much of it as its client waited for."""
         self.tokens += len(token_ids)
-        self.requests.add(hash(str(ask)))
+        self.requests.add(hash(str(ask.kind)))
         self.whole += ask.leaves_after is None
         self.left += ask.leaves_after is not None
         if expected.is_law:
-            # A grammar may end a text early.
-            is_short = not token_ids if ask.request.grammar else len(token_ids) < _fewest(ask, ask.request.max_tokens)
-            self.differing += [str(ask)] if is_short else []
+            self.differing += [] if _is_whole(ask, len(token_ids)) else [str(ask)]
             return
         self.compared_tokens += len(token_ids)
         is_short = len(token_ids) < _fewest(ask, len(expected.token_ids))
@@ -129,6 +139,12 @@ class Tally:
             self.near_ties += 1
         else:
             self.differing.append(str(ask))
+
+
+def _is_whole(ask: Ask, num_tokens: int) -> bool:
+    """Return whether an answer has as many tokens as were asked for; a grammar may end one early."""
+    most = ask.request.max_tokens
+    return (1 if ask.request.grammar else _fewest(ask, most)) <= num_tokens <= most
 
 
 def _fewest(ask: Ask, length: int) -> int:
@@ -152,10 +168,13 @@ async def client(apis: ServedEndpoints, seed: int, tally: Tally, *, batch_invari
     while True:
         ask = draw(rng)
         try:
-            token_ids = await _answer(apis, ask)
-            expected = await answer_of_target(apis, ask, batch_invariant=batch_invariant)
-        except SpecgateError as error:
-            tally.failed[f"{type(error).__name__}: {error}"[:_SHOWN]] += 1
+            async with asyncio.timeout(ANSWERS_WITHIN_S):
+                token_ids = await _answer(apis, ask)
+            async with asyncio.timeout(ANSWERS_WITHIN_S):
+                expected = await answer_of_target(apis, ask, batch_invariant=batch_invariant)
+        except (SpecgateError, TimeoutError) as error:
+            count = tally.lost if isinstance(error, ServiceUnavailable) else tally.failed
+            count[f"{type(error).__name__}: {error}"[:_SHOWN]] += 1
             await asyncio.sleep(REST_S)
             continue
         tally.add(ask, token_ids, expected)

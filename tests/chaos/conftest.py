@@ -2,12 +2,13 @@
 
 import asyncio
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from specgate_lab.provenance import provenance
 from tests.support.chaos_table import ChaosTable
 from tests.support.fuzzing import Budget
 
@@ -19,6 +20,7 @@ NUM_SURFACES = 8
 """HTTP bodies, what the document allows, both doors, four methods of gRPC, and sessions: they share the seconds."""
 TABLE = pytest.StashKey[ChaosTable]()
 BUDGET = pytest.StashKey[Budget]()
+ORIGIN = pytest.StashKey[Mapping[str, Any]]()
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -28,6 +30,8 @@ def pytest_configure(config: pytest.Config) -> None:
     first_seed = random.randrange(1 << 32) if config.getoption("--results") else 0
     config.stash[BUDGET] = Budget(seconds, first_seed)
     config.stash[TABLE] = ChaosTable()
+    # Before anything is measured: what is written at the end is of this tree.
+    config.stash[ORIGIN] = provenance(["make", "chaos"]) if config.getoption("--results") else {}
 
 
 @pytest.fixture(scope="session")
@@ -84,4 +88,4 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
         for line in table.lines(rows):
             terminalreporter.write_line(line)
         if results:
-            table.write(Path(results) / f"{name}.json", rows, budget.first_seed)
+            table.write(Path(results) / f"{name}.json", config.stash[ORIGIN], rows, budget.first_seed)

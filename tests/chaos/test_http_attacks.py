@@ -48,7 +48,7 @@ def attack(system: System, row: ChaosRow, number: int, sent: bytes) -> None:
         closed, took_s = closed_within(opened, CLOSED_WITHIN_S)
         row.seen = f"{closed} of {len(opened)} closed after {took_s:.0f} s"
         num_open = len(opened) - closed
-        assert opened
+        assert len(opened) == number
     honest.check(row)
     system.check_left(row, before)
     assert num_open == 0

@@ -18,11 +18,11 @@ import yaml
 from ray import serve
 
 from orchestrator.cluster.pool import ServePool
-from orchestrator.decode.request import Delta, GenerationRequest
-from orchestrator.policy.gates import Gate
+from orchestrator.decode.request import Delta
 from specgate.errors import ServiceUnavailable
-from specgate.types import FinishReason, SamplingParams, TokenSource
+from specgate.types import TokenSource
 from specgate_lab.clients import GrpcClient
+from tests.support.chaos_streams import FAULT_AT, SEEDED
 from tests.support.fake_services import free_port
 from tests.support.orchestrating import dialing
 from tests.support.patience import wait_until
@@ -32,14 +32,9 @@ from tests.support.services import HELD_OUT_PROMPTS
 pytestmark = RAY_MARKS
 
 APP = "chaos"
-NUM_TOKENS = 400
-FAULT_AT = 40
 MAX_SESSIONS = 2
 NUM_VERIFIERS = 2
 DRAIN_S = 20.0
-REQUEST = GenerationRequest(
-    (), SamplingParams(temperature=1.0), NUM_TOKENS, seed=7, gamma=3, gate=Gate.NONE, ignore_eos=True
-)
 SERVICE = {"max_sessions": MAX_SESSIONS, "max_queued_sessions": 2, "kv_tokens": 4096, "device": "cpu"}
 
 
@@ -82,7 +77,7 @@ async def client(grpc_endpoint: str) -> AsyncIterator[GrpcClient]:
 
 
 async def stream(client: GrpcClient) -> AsyncIterator[Delta]:
-    async with contextlib.aclosing(client.stream(REQUEST, HELD_OUT_PROMPTS[0])) as deltas:
+    async with contextlib.aclosing(client.stream(SEEDED, HELD_OUT_PROMPTS[0])) as deltas:
         async for delta in deltas:
             yield delta
 
@@ -94,13 +89,11 @@ class Received:
         self.token_ids: list[int] = []
         self.text = ""
         self.sources: list[TokenSource] = []
-        self.finish_reason: FinishReason | None = None
 
     def add(self, delta: Delta) -> None:
         self.token_ids += delta.token_ids
         self.text += delta.text
         self.sources += delta.sources
-        self.finish_reason = delta.finish_reason
 
 
 async def receive(client: GrpcClient, kill_at: str | None = None) -> Received:

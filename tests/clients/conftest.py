@@ -1,6 +1,6 @@
 """What these tests share: served systems, a proxy that cuts streams, and the table of clients, written at the end."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -15,11 +15,13 @@ from tests.support.cut_proxy import Cut, CutProxy
 from tests.support.loop_thread import LoopThread
 
 TABLE = pytest.StashKey[ClientTable]()
+ORIGIN = pytest.StashKey[Mapping[str, Any]]()
 
 
 @pytest.fixture(scope="session")
 def clients(pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory) -> ClientTable:
     """What runs clients, and keeps their rows."""
+    pytestconfig.stash.setdefault(ORIGIN, provenance(["make", "test-clients"]))
     return pytestconfig.stash.setdefault(TABLE, ClientTable(tmp_path_factory.mktemp("homes")))
 
 
@@ -52,5 +54,4 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
     for row in rows:
         terminalreporter.write_line(f"{row['name']} {row['version']}: {row['held']}; {row['ran']}; {row['seen']}")
     if results := config.getoption("--results"):
-        file = ResultsFile(Path(results) / "clients.json", provenance=provenance(["make", "test-clients"]))
-        file.write({"rows": rows})
+        ResultsFile(Path(results) / "clients.json", provenance=config.stash[ORIGIN]).write({"rows": rows})

@@ -55,6 +55,7 @@ def test_guidellm(pair: Served, clients: ClientTable, through: Through, tmp_path
             assert benchmark["metrics"]["request_totals"]["successful"] == NUM_REQUESTS
             assert benchmark["metrics"]["request_totals"]["total"] == NUM_REQUESTS
             texts[name] = [one["output"] for one in benchmark["requests"]["successful"]]
+            assert all(texts[name])
     row.ran.append("synthetic completions, streamed")
     row.seen.append(f"{NUM_REQUESTS} of {NUM_REQUESTS} requests successful")
     same_text(row, texts)
@@ -84,6 +85,7 @@ def test_aiperf(pair: Served, clients: ClientTable, through: Through, tmp_path: 
             assert pooled == _pooled(answers)
             assert sum(pooled.values()) == told["total_spec_decode_steps"]["avg"] > 0
             texts[name] = sorted(_text(events) for events in answers)
+            assert all(texts[name])
     row.ran.append("synthetic completions, streamed, with acceptance of drafts")
     row.seen.append(
         f"{NUM_REQUESTS} of {NUM_REQUESTS} requests; acceptance_histogram, {GAMMA} + 1 entries a request: {pooled}"

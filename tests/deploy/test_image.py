@@ -69,3 +69,18 @@ def test_its_commands_are_programs_that_it_has() -> None:
     commands += [re.findall(r'"([^"]+)"', line) for line in instructions("CMD")]
     assert len(commands) == 2
     assert {words[0] for words in commands} <= programs()
+
+
+def test_the_base_image_has_a_version() -> None:
+    (python,) = (line for line in instructions("ARG") if line.startswith("PYTHON="))
+    assert re.fullmatch(r"PYTHON=3\.\d+\.\d+-slim-\w+", python)
+    assert {line.split()[0] for line in instructions("FROM")} == {"python:${PYTHON}"}
+
+
+def test_the_c_library_is_built_and_its_compiler_left_behind() -> None:
+    build, image = DOCKERFILE.read_text().split("\nFROM ")[1:]
+    assert re.search(r"(?s)\binstall [^\n]* gcc libc6-dev\n.*\nCOPY [^\n]* setup\.py .*\bpip install\b", build)
+    assert "COPY --from=build /installed /usr/local" in image
+    (compiler,) = (line for line in instructions("RUN") if "gcc" in line and "$DEVICE" in line)
+    assert compiler.startswith('if [ "$DEVICE" = cuda ]')
+    assert image.count("gcc") == 1

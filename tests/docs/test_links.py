@@ -56,3 +56,15 @@ def test_pages_that_code_names_exist() -> None:
         if "NAME" not in named and not (ROOT / named).exists()
     ]
     assert missing == []
+
+
+def test_a_broken_link_is_found(tmp_path: Path) -> None:
+    page = ROOT / "docs" / "quickstart.md"
+    text = "# The first `run`\n[a](no.md) [b](#second) [c](#the-first-run) ![d](../README.md) `[e](no)` [f](https://x.y/)\n"
+    assert links(text) == ["no.md", "#second", "#the-first-run", "../README.md", "https://x.y/"]
+    assert anchors(text + "## The first `run`\n") == {"the-first-run", "the-first-run-1"}
+    assert [bool(problem_of(page, link)) for link in ("no.md", "../README.md#no", "../README.md")] == [
+        True,
+        True,
+        False,
+    ]

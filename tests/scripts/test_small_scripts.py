@@ -61,3 +61,9 @@ def test_a_tiny_pair_is_trained_and_shares_its_tokenizer(tmp_path: Path) -> None
     report = json.loads((tmp_path / "training.json").read_text())
     assert report["target_parameters"] == report["draft_parameters"] == 512 * 16 + 16 * (4 * 16 + 3 * 32) + 3 * 16
     assert len({(tmp_path / role / "tokenizer.json").read_bytes() for role in ("target", "draft")}) == 1
+
+
+def test_other_shapes_do_not_take_the_place_of_the_bundled_pair() -> None:
+    command = [sys.executable, str(ROOT / "scripts" / "train_demo_pair.py"), "--shapes", "tiny"]
+    done = subprocess.run(command, check=False, capture_output=True, text=True)
+    assert (done.returncode, "--out of its own" in done.stderr) == (2, True)

@@ -43,7 +43,10 @@ class Seen:
 
 
 async def watch(deltas: AsyncIterator[Delta], faults: Faults = MappingProxyType({}), pace_s: float = 0.0) -> Seen:
-    """Read a stream to its end; ``pace_s`` is what the reader takes for each delta once something broke."""
+    """Read a stream to its end; a reader with a ``pace_s`` takes so long for each delta once something broke.
+
+    It reads no further before what is done is done: a busy machine starts a service slowly.
+    """
     seen, todo, doing = Seen(), dict(faults), list[asyncio.Task[Any]]()
     start_s = last_s = time.monotonic()
     try:
@@ -58,6 +61,7 @@ async def watch(deltas: AsyncIterator[Delta], faults: Faults = MappingProxyType(
                 for at in [at for at in todo if len(seen.token_ids) >= at]:
                     doing.append(asyncio.create_task(_in_thread(todo.pop(at))))
                 if doing and pace_s:
+                    await asyncio.gather(*doing)
                     await asyncio.sleep(pace_s)
                 last_s = time.monotonic()
     except SpecgateError as error:

@@ -1,12 +1,11 @@
 """One row a fault: what the user sees of it, and what is left behind."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from specgate_lab.provenance import provenance
 from specgate_lab.report import ResultsFile
 
 MAX_TOLD = 160
@@ -86,10 +85,9 @@ class ChaosTable:
             yield "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
 
     @staticmethod
-    def write(path: Path, rows: Rows, first_seed: int) -> None:
+    def write(path: Path, origin: Mapping[str, Any], rows: Rows, first_seed: int) -> None:
         """Write rows and where they come from, whole or not at all."""
-        file = ResultsFile(path, provenance=provenance(["make", "chaos"]))
-        file.write({"first_seed": first_seed, "rows": list(rows)})
+        ResultsFile(path, provenance=origin).write({"first_seed": first_seed, "rows": list(rows)})
 
 
 def _cell(value: Any) -> str:

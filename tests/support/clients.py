@@ -143,6 +143,8 @@ class ClientTable:
         told = {(one["url"], one["case"]): one for one in _objects(output) if "case" in one}
         for url, name in ((url, name) for url, names in wanted.items() for name in names):
             one = told.get((url, name), {"error": f"ended with {code}"})
+            if not one.get("value", True):
+                one = {"error": f"{one['value']!r} came, which is nothing"}
             print(f"{client.name}: {name}: {str(one.get('error', one.get('value')))[:MAX_TOLD]!r}", flush=True)
             row.ran.append(_words(name))
             if "error" in one:

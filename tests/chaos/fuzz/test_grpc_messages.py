@@ -73,5 +73,7 @@ def test_no_message_is_a_fault_of_ours(
     server = doors if at_doors else None
     fuzz_budget.fuzz(method, cases_of(method), lambda case: judge(status(channels, case), counts), server)
     assert not at_doors or (counts.grown_mb or 0.0) < MAX_GROWN_MB
+    # Not all was refused because nobody is served any more.
+    test_what_is_changed_is_valid_before(channels, method)
     for service in services.values():
         loop.run(service.settled())

@@ -62,7 +62,9 @@ def client(doors: DoorProcess, fuzz_budget: Budget) -> Iterator[Client]:
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("operation", operations(), ids=lambda one: one.label)
 def test_at_each_boundary_that_the_document_has(client: Client, operation: object, fuzz_budget: Budget) -> None:
-    for case in boundaries(operation):
+    found = list(boundaries(operation))
+    assert found
+    for case in found:
         fuzz_budget.of(SURFACE).cases += 1
         client.check(case)
 

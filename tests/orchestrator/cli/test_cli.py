@@ -211,7 +211,7 @@ def test_the_bench_over_a_longer_way_with_run_ahead_off_and_on(bench: Bench, tmp
 def test_the_bench_under_load(bench: Bench, services: list[str]) -> None:
     flags = ["--concurrency", "1,2", "--rate", "500", "--long-prompt", "99", "--requests", "3", "--gate", "none"]
     report, shown = bench(["in the", "on the one in the other"], *flags, *services)
-    assert set(report) == {"provenance", "models", "request", "rows", "long_prompt"}
+    assert set(report) == {"provenance", "models", "request", "rows", "long_prompt", "seal"}
     loads = [(1, None), (2, None), (None, 500.0)]
     rows = [(row.get("concurrency"), row.get("rate"), row["speculation"]) for row in report["rows"]]
     assert rows == [(*load, speculation) for load in loads for speculation in ("off", "on")]

@@ -51,7 +51,8 @@ def test_which_texts_differ(
 
 
 @pytest.mark.parametrize(
-    ("token_ids", "leaves_after", "differs"), [((7, 8, 9), None, 0), ((7, 8), None, 1), ((7,), 0, 0), ((), 0, 1)]
+    ("token_ids", "leaves_after", "differs"),
+    [((7, 8, 9), None, 0), ((7, 8), None, 1), ((7, 8, 9, 10), None, 1), ((7,), 0, 0), ((), 0, 1)],
 )
 def test_where_only_the_law_is_promised_an_answer_is_as_long_as_asked(
     token_ids: tuple[int, ...], leaves_after: int | None, differs: int
@@ -61,9 +62,11 @@ def test_where_only_the_law_is_promised_an_answer_is_as_long_as_asked(
     assert (len(tally.differing), tally.compared_tokens) == (differs, 0)
 
 
-def mostly_failed() -> Tally:
+def with_errors(**counts: int) -> Tally:
     tally = counted(1, 2, 3)
-    tally.failed["ServiceUnavailable"] = 5_000
+    tally.whole = 100
+    for name, count in counts.items():
+        getattr(tally, name)["an error"] = count
     return tally
 
 
@@ -72,13 +75,14 @@ def mostly_failed() -> Tally:
     [
         (counted(1, 2, 4), NOTHING, "1 texts differed"),
         (Tally(), NOTHING, "0 were answered"),
-        (mostly_failed(), NOTHING, "5000 requests failed"),
+        (with_errors(failed=1), NOTHING, "1 requests failed"),
+        (with_errors(lost=2), NOTHING, "2 found no service"),
         (counted(1, 2, 3), NOTHING._replace(sessions=1), "nothing is held"),
         (counted(1, 2, 3), NOTHING._replace(replicas=2), "nothing is held"),
     ],
 )
 def test_what_fails_a_soak(tally: Tally, held: Held, problem: str) -> None:
-    check_soak(counted(1, 2, 3), Log(samples=[HoldingSample(1.0, (), NOTHING, 1, 1)]))
+    check_soak(with_errors(lost=1), Log(samples=[HoldingSample(1.0, (), NOTHING, 1, 1)]))
     with pytest.raises(InternalError, match=problem):
         check_soak(tally, Log(samples=[HoldingSample(1.0, (), held, 1, 1)]))
 
@@ -92,7 +96,7 @@ def test_requests_of_every_kind_are_drawn_and_hardly_one_twice() -> None:
     assert {request.verification for request in requests} == set(Verification)
     assert {request.grammar is None for request in requests} == {True, False}
     assert {ask.leaves_after is None for ask in drawn} == {True, False}
-    assert len({str(ask) for ask in drawn}) == len(drawn)
+    assert len({str(ask.kind) for ask in drawn}) > 450
     assert drawn[0] == draw(random.Random(0))
 
 
@@ -112,7 +116,6 @@ def test_a_short_soak(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Non
     told = json.loads((tmp_path / "soak.json").read_text())
     (row,) = told["rows"]
     assert row["answers"] > 20
-    assert row["distinct"] == row["answers"] + row["clients_left"]
     assert told["differing"] == []
     assert {kill["role"] for kill in told["kills"]} == {"verifier", "drafter"}
     assert row["still_held"] == "0 sessions, 0 KV tokens"

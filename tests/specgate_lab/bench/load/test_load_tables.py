@@ -6,7 +6,6 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from orchestrator.decode.request import GenerationStats
 from specgate.errors import InvalidArgument
 from specgate_lab.bench.load.levels import Level, Speculation, Sweep
 from specgate_lab.bench.load.neighbour import NeighbourRow
@@ -14,13 +13,14 @@ from specgate_lab.bench.load.options import OPEN_LOOP_SESSIONS, LoadOptions
 from specgate_lab.bench.load.rows import LoadRow, load_rows
 from specgate_lab.bench.load.table import draw, print_load, print_neighbours
 from specgate_lab.experiment import Sample
+from specgate_lab.measured_stats import MeasuredStats
 from tests.specgate_lab.support import a_timeline
 
 
 @pytest.fixture
 def rows() -> list[LoadRow]:
     levels = (Level(Sweep.CONCURRENCY, 1), Level(Sweep.CONCURRENCY, 8), Level(Sweep.RATE, 2.5))
-    stats = GenerationStats(completion_tokens=6, target_forwards=3, verifier_failovers=1)
+    stats = MeasuredStats(completion_tokens=6, target_forwards=3, verifier_failovers=1)
     one = a_timeline(0.0, (0.123, 1), (0.2, 5), stats=stats)
     samples = [Sample(6, 0.2, requests=(one,), case=case) for case in range(len(levels))]
     return load_rows(levels, {str(mode): samples for mode in Speculation})
