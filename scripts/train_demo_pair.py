@@ -35,10 +35,13 @@ from transformers import GenerationConfig, LlamaConfig, LlamaForCausalLM, PreTra
 from specgate_lab.progress import StageBars, counting_bar
 from specgate_lab.train import training
 from specgate_lab.train.lessons import TOP, Lessons, batches, write_tensors
+from specgate_lab.train.student import Student
 
 EOS = "<|endoftext|>"
 EOS_ID = 0
 CONTEXT_LENGTH = 1024
+MUON_LR, DRAFT_ADAM_LR = 0.02, 0.006
+"""For weights that begin at random."""
 OUT = Path(__file__).resolve().parent.parent / "specgate" / "demo_pair"
 
 console = Console()
@@ -101,11 +104,14 @@ def train(
     name: str, model: LlamaForCausalLM, steps: int, loss_of: Callable[[int], torch.Tensor], adam_lr: float = 0.004
 ) -> None:
     """Run ``steps`` optimiser steps on ``loss_of(step)``, and show them."""
+    model.train()
+    optimizers = training.Optimizers(model, MUON_LR, adam_lr)
     with StageBars(console) as bars:
-        optimizers = training.Optimizers(model, adam_lr)
-        training.train(
-            model, optimizers, 0, steps, loss_of, lambda step, loss: bars.show(name, step, steps, f"loss {loss:.3f}")
-        )
+        for step in range(steps):
+            loss = loss_of(step)
+            optimizers.step(loss, training.rate_factor(step, steps // 2, steps))
+            bars.show(name, step + 1, steps, f"loss {loss.item():.3f}")
+    model.eval()
 
 
 def autocast(device: str) -> torch.autocast:
@@ -201,14 +207,14 @@ def train_draft(target: LlamaForCausalLM, stream: torch.Tensor, args: argparse.N
     model = new_model(PAIRS[args.shapes].draft, args, "draft")
     if args.compile:
         model.model.compile()
-    # The corpus for breadth, the target's own text for what the draft will be asked.
-    train(
-        "draft",
-        model,
-        args.draft_steps,
-        lambda step: training.loss_of(model, next(corpus if step % 5 < 2 else own)),
-        training.ADAM_LR,
-    )
+    student = Student(model)
+
+    def loss_of(step: int) -> torch.Tensor:
+        # The corpus for breadth, the target's own text for what the draft will be asked.
+        with autocast(args.device):
+            return training.loss_of(student, next(corpus if step % 5 < 2 else own))
+
+    train("draft", model, args.draft_steps, loss_of, DRAFT_ADAM_LR)
     return model
 
 

@@ -28,24 +28,28 @@ def train_draft(
         typer.Option(metavar="FILE", help="JSON lines with the beginnings of texts.", show_default="the target's own"),
     ] = None,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")] = "auto",
-    layers: Annotated[int, _of_shape(help="Decoder layers.")] = _USUAL.layers,
-    hidden_size: Annotated[int | None, _of_shape(help="Hidden size.", show_default="half the target's")] = None,
+    layers: Annotated[
+        int | None, _of_shape(help="The target's layers that it keeps.", show_default="by what they cost here")
+    ] = None,
+    head_tokens: Annotated[int, _of_shape(help="Frequent tokens that it can propose; 0 is all.")] = _USUAL.head_tokens,
     rows: Annotated[int, _of_length(help="Texts that the target writes.")] = _USUAL.rows,
     row_tokens: Annotated[int, _of_length(help="Tokens per text.")] = _USUAL.row_tokens,
     write_rows: Annotated[int, _of_length(help="Texts written at a time.")] = _USUAL.write_rows,
-    steps: Annotated[int, _of_length(help="Optimiser steps.")] = _USUAL.steps,
+    steps: Annotated[int, _of_length(help="Optimiser steps, at most.")] = _USUAL.steps,
     step_tokens: Annotated[int, _of_length(help="Tokens per step.")] = _USUAL.step_tokens,
     seed: Annotated[int, _of_length(help="Seed of everything random.")] = _USUAL.seed,
 ) -> None:
-    """Distil a small draft from texts that the target writes. A killed run resumes where it stopped."""
+    """Make a small draft of a few of the target's layers, taught by texts that it writes. A killed run resumes."""
     check_model("target", target)
-    recipe = Recipe(target, layers, hidden_size, rows, row_tokens, write_rows, steps, step_tokens, seed)
+    recipe = Recipe(target, layers, head_tokens, rows, row_tokens, write_rows, steps, step_tokens, seed)
     given = _token_ids(prompts, target) if prompts else []
-    # Here alone, because it brings torch.
+    # Here alone, because they bring torch.
+    from specgate_lab.train.forms import measured_costs
     from specgate_lab.train.run import make_draft
 
-    with StageBars(Console(stderr=True)) as bars:
-        report = make_draft(recipe, out, given, device, bars.show)
+    log = Console(stderr=True)
+    with StageBars(log) as bars:
+        report = make_draft(recipe, out, given, device, measured_costs(device, log), bars.show, partial(_print, log))
     _tell(out, report)
 
 
@@ -58,10 +62,15 @@ def _token_ids(path: Path, target: str) -> list[tuple[int, ...]]:
 def _tell(out: Path, report: dict[str, Any]) -> None:
     size, agreed = f"{report['parameters'] / 1e6:.1f} M parameters", f"{report['greedy_agreement']:.0%}"
     lines = (
-        f"{out}: {size}; its likeliest token is the target's at {agreed} of the positions of new texts",
-        f"{report['bits_per_token']:.2f} bits a token of texts that the target sampled, "
-        f"where the target has {report['target_bits_per_token']:.2f}",
+        f"{out}: {report['layers']} layers, {size}; its likeliest token is the target's at {agreed} of new positions",
+        f"at temperature 1 {report['acceptance_at_temperature_1']:.0%} of its tokens would be accepted",
+        f"greedy, γ {report['gamma']}: {report['accepted_per_round']:.2f} accepted a round, "
+        f"{report['gain']:.2f} × the target at most",
         f"see what it brings: orchestrator tune --target {report['recipe']['target']} --draft {out}",
     )
     for line in lines:
-        output_console().print(line, highlight=False, soft_wrap=True, markup=False)
+        _print(output_console(), line)
+
+
+def _print(console: Console, line: str) -> None:
+    console.print(line, highlight=False, soft_wrap=True, markup=False)

@@ -2,12 +2,10 @@
 
 from dataclasses import dataclass
 
-from specgate.errors import InvalidArgument
 from specgate.types import check_range
 
-HEAD_SIZE = 64
-"""Of the draft's attention heads; its width is a multiple of this."""
 MAX_STEPS = 1 << 24
+MAX_LAYERS = 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,19 +14,20 @@ class Recipe:
 
     Args:
         target: folder or hub id of the model that the draft is for.
-        layers, hidden_size: of the draft. None is half of the target's width, at least one head.
+        layers: of the target's that the draft keeps. None: by what they cost on this machine.
+        head_tokens: frequent tokens that the draft can propose; 0 is all.
         rows, row_tokens: texts that the target writes, rounded up to whole batches of ``write_rows``, the last of which
             judges the draft; and the length of each, its beginning included.
         write_rows: texts that it writes at a time.
-        steps, step_tokens: optimiser steps, and tokens in each.
+        steps, step_tokens: optimiser steps, at most, and tokens in each.
 
     Raises:
         InvalidArgument: a value is outside its range; names it.
     """
 
     target: str
-    layers: int = 4
-    hidden_size: int | None = None
+    layers: int | None = None
+    head_tokens: int = 8192
     rows: int = 2048
     row_tokens: int = 256
     write_rows: int = 64
@@ -37,9 +36,9 @@ class Recipe:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        check_range("layers", self.layers, 1, 256)
-        if self.hidden_size is not None and (self.hidden_size < HEAD_SIZE or self.hidden_size % HEAD_SIZE):
-            raise InvalidArgument("hidden_size", f"{self.hidden_size} is no multiple of {HEAD_SIZE}")
+        if self.layers is not None:
+            check_range("layers", self.layers, 1, MAX_LAYERS)
+        check_range("head_tokens", self.head_tokens, 0, 1 << 24)
         check_range("write_rows", self.write_rows, 2, 1 << 14)
         check_range("rows", self.rows, 2 * self.write_rows, 1 << 24)
         check_range("row_tokens", self.row_tokens, 32, 1 << 17)

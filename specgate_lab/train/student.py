@@ -1,4 +1,4 @@
-"""The draft before it has learned: a few of its target's layers between the target's own embedding and head.
+"""The draft: a few of its target's layers between the target's own embedding and head, which is cut while it learns.
 
 Pruned so, a draft begins with what the target knows (Men et al., "ShortGPT", 2024), and has its architecture.
 """
@@ -15,7 +15,7 @@ from specgate_lab.train.lessons import Lessons
 
 
 def kept_layers(num_layers: int, keeps: int) -> frozenset[int]:
-    """Return which of ``num_layers`` layers a draft of ``keeps`` has: as many from the front as from the end, or one more.
+    """Return which of ``num_layers`` layers a draft of ``keeps`` has: half of them the first ones, half the last ones.
 
     Raises:
         InvalidArgument: there are not so many.
@@ -30,7 +30,8 @@ def new_draft(name: str, config: PretrainedConfig, keeps: int) -> Any:
     """Return a draft in float32 with ``keeps`` of the layers of the model ``name``; embedding and head do not learn.
 
     Raises:
-        UnsupportedArchitecture: the target's layers are not where they are in other models.
+        InvalidArgument: the model has not so many layers.
+        UnsupportedArchitecture: its layers are not where they are in other models.
     """
     depth = int(config.get_text_config().num_hidden_layers)
     others = frozenset(range(depth)) - kept_layers(depth, keeps)
@@ -41,34 +42,48 @@ def new_draft(name: str, config: PretrainedConfig, keeps: int) -> Any:
     return draft
 
 
-def frequent_tokens(lessons: Lessons, vocab_size: int, count: int) -> list[int]:
-    """Return the tokens to which the target gives the most probability in its texts, ascending."""
+def frequent_tokens(lessons: Lessons, vocab_size: int, count: int) -> tuple[list[int], float]:
+    """Return the tokens to which the target gives the most probability in its texts, ascending, and how much of it."""
     judged = lessons.judged
     ids, probs = lessons.top_ids[judged].flatten().long(), lessons.top_log_probs[judged].float().exp().flatten()
     mass = torch.zeros(vocab_size).index_add_(0, ids, probs)
-    chosen: list[int] = mass.topk(min(count, vocab_size)).indices.sort().values.tolist()
-    return chosen
+    chosen = mass.topk(min(count, vocab_size)).indices.sort().values
+    return chosen.tolist(), float(mass[chosen].sum() / mass.sum())
 
 
-class LearningHead:
-    """A draft's head while it learns: the frequent tokens alone, one row each.
+class Student:
+    """A draft that learns, with a head of the tokens ``token_ids``, one row each; None: its own head, whole."""
 
-    Args:
-        draft: gets it; ``whole`` is given back by ``put_back``.
-    """
+    def __init__(self, draft: Any, token_ids: list[int] | None = None) -> None:
+        self.draft = draft
+        self._whole = draft.get_output_embeddings()
+        self.head_size = len(self._whole.weight) if token_ids is None else len(token_ids)
+        self._places: torch.Tensor | None = None
+        if token_ids is not None:
+            short = ShortHead(self._whole, token_ids).to(draft.device)
+            self._places = torch.full((short.vocab_size,), self.head_size)
+            self._places[torch.tensor(token_ids)] = torch.arange(self.head_size)
+            draft.set_output_embeddings(short.rows)
 
-    def __init__(self, draft: Any, token_ids: list[int]) -> None:
-        self._draft, self._whole = draft, draft.get_output_embeddings()
-        short = ShortHead(self._whole, token_ids)
-        self.size = len(token_ids)
-        self._places = torch.full((short.vocab_size,), self.size)
-        self._places[short.token_ids] = torch.arange(self.size)
-        draft.set_output_embeddings(short.rows)
+    def logits(self, lessons: Lessons) -> torch.Tensor:
+        """Return the draft's logits [positions, head_size] at the positions that the target wrote, float32."""
+        judged = lessons.judged[:, 1:].to(self.draft.device)
+        # The distribution of a token is made at the position before it.
+        logits: torch.Tensor = self.draft(**lessons.inputs(self.draft.device), use_cache=False).logits
+        return logits[:, :-1][judged].float()
 
-    def places_of(self, token_ids: torch.Tensor) -> torch.Tensor:
-        """Return which row each token has, ``size`` where it has none."""
-        return self._places[token_ids.long()]
+    def choices(self, lessons: Lessons) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return the target's likeliest tokens there, as rows of the head, and their probabilities: [positions, TOP].
+
+        A token that the head has not is its last row, with probability 0.
+        """
+        judged, device = lessons.judged, self.draft.device
+        places, probs = lessons.top_ids[judged].long(), lessons.top_log_probs[judged].float().exp()
+        if self._places is not None:
+            places = self._places[places]
+        known = places < self.head_size
+        return places.clamp(max=self.head_size - 1).to(device), (probs * known).to(device)
 
     def put_back(self) -> None:
         """Give the draft its whole head back."""
-        self._draft.set_output_embeddings(self._whole)
+        self.draft.set_output_embeddings(self._whole)

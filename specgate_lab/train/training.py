@@ -1,56 +1,59 @@
 """Training a draft, so that it can be killed and resume, and judging it on texts that it has not seen."""
 
-import math
+import time
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
 from safetensors.torch import load_file
 
+from specgate_lab.train.gain import tokens_of
 from specgate_lab.train.lessons import Lessons, batches, write_tensors
 from specgate_lab.train.recipe import Recipe
+from specgate_lab.train.student import Student
 
-MUON_LR, ADAM_LR = 0.02, 0.006
-CHECKPOINT_STEPS = 100
+MUON_LR, ADAM_LR = 0.004, 0.001
+"""For layers that a target has trained already."""
+WARM_UP = 50
+CHECK_STEPS = 100
+PATIENCE, LEAST_RISE = 3, 0.003
+"""So many checks without so much more agreement, and the rates fall."""
 CHECKPOINT = "checkpoint.safetensors"
 JUDGED_ROWS = 8
-"""Rows of one forward that judges: their logits over the whole vocabulary fit in memory."""
-
-OnStep = Callable[[int, float], None]
-"""Called with the number of steps that are done, and the loss."""
+"""Rows of one forward that judges: their logits fit in memory."""
 
 
-def distillation_loss(draft_logits: torch.Tensor, top_ids: torch.Tensor, top_log_probs: torch.Tensor) -> torch.Tensor:
+def distillation_loss(logits: torch.Tensor, places: torch.Tensor, probs: torch.Tensor) -> torch.Tensor:
     """Cross-entropy with the target's distribution, cut to its top choices, plus that with its first choice.
 
     Args:
-        draft_logits: [..., vocabulary].
-        top_ids, top_log_probs: [..., k], the target's likeliest tokens, the likeliest first.
+        logits: [positions, head].
+        places, probs: [positions, k], the target's likeliest tokens as rows of the head, the likeliest first, with
+            probability 0 where the head has not the token.
     """
-    log_draft = F.log_softmax(draft_logits.float(), -1).gather(-1, top_ids.long())
-    soft = -(top_log_probs.float().softmax(-1) * log_draft).sum(-1).mean()
-    return soft - log_draft[..., 0].mean()
+    log_draft = F.log_softmax(logits, -1).gather(-1, places)
+    first = log_draft[:, 0] * (probs[:, 0] > 0)
+    return -(probs * log_draft).sum(-1).mean() - first.mean()
 
 
 class Optimizers:
     """Muon (Jordan et al. 2024) for the matrices inside the layers, AdamW for the rest."""
 
-    def __init__(self, model: Any, adam_lr: float = ADAM_LR) -> None:
-        named = list(model.named_parameters())
+    def __init__(self, model: Any, muon_lr: float = MUON_LR, adam_lr: float = ADAM_LR) -> None:
+        named = [(name, one) for name, one in model.named_parameters() if one.requires_grad]
         matrices = [p for n, p in named if p.ndim == 2 and "embed" not in n and "lm_head" not in n]
         others = [p for _, p in named if not any(p is one for one in matrices)]
         self._parameters = [p for _, p in named]
         self._both = [
-            torch.optim.Muon(matrices, lr=MUON_LR, weight_decay=0.01),
+            torch.optim.Muon(matrices, lr=muon_lr, weight_decay=0.01),
             torch.optim.AdamW(others, lr=adam_lr, betas=(0.9, 0.95), weight_decay=0.0),
         ]
         self._rates = [[group["lr"] for group in one.param_groups] for one in self._both]
 
-    def step(self, loss: torch.Tensor, step: int, steps: int) -> None:
-        """Do one of ``steps`` steps: a short warm-up of the rates, a plateau, a linear decay over the last half."""
-        factor = min(1.0, (step + 1) / 50, 2 * (steps - step) / steps)
+    def step(self, loss: torch.Tensor, factor: float) -> None:
+        """Do one step, at this share of the rates."""
         loss.backward()
         torch.nn.utils.clip_grad_norm_(self._parameters, 1.0)
         for one, rates in zip(self._both, self._rates, strict=True):
@@ -75,94 +78,126 @@ class Optimizers:
             one.load_state_dict({**one.state_dict(), "state": state})
 
 
-def train(
-    model: Any, optimizers: Optimizers, first: int, steps: int, loss_of: Callable[[int], torch.Tensor], on_step: OnStep
-) -> None:
-    """Do the steps from number ``first`` on; ``loss_of`` gets a step's number."""
-    model.train()
-    for step in range(first, steps):
-        loss = loss_of(step)
-        optimizers.step(loss, step, steps)
-        on_step(step + 1, loss.item())
-    model.eval()
+class Judgement(NamedTuple):
+    """What a draft is worth, on texts of the target.
+
+    ``greedy_agreement``: how often its likeliest token is the target's, in the texts that are the target's likeliest
+    tokens; ``agrees``: where, text by text. ``acceptance``: the mean probability that rejection sampling keeps a token
+    that it draws, in the texts that the target drew, at temperature 1.
+    """
+
+    greedy_agreement: float
+    acceptance: float
+    agrees: list[list[bool]]
+
+    def accepted(self, gamma: int) -> float:
+        """Return the draft tokens that a round accepts, greedy."""
+        return tokens_of(self.agrees)(gamma) - 1
+
+
+class Check(NamedTuple):
+    """A check on the way."""
+
+    step: int
+    seconds: float
+    judgement: Judgement
 
 
 class Trainer:
-    """A draft, its optimisers, and how many steps are done.
+    """A draft, its optimisers, how many steps are done, and how its agreement rose.
 
     Raises:
         InvalidArgument: a checkpoint cannot be written.
     """
 
-    def __init__(self, draft: Any, recipe: Recipe, folder: Path) -> None:
-        self._draft = draft
-        self._recipe = recipe
+    def __init__(self, student: Student, recipe: Recipe, folder: Path) -> None:
+        self._student, self._recipe = student, recipe
         self._path = folder / CHECKPOINT
-        self._optimizers = Optimizers(draft)
+        self._optimizers = Optimizers(student.draft)
         self.step = 0
+        self._rises: list[float] = []
+        """Greedy agreement at each check."""
+        self._seconds = 0.0
+        self._decay_from = recipe.steps // 2
         if self._path.exists():
             self._resume()
 
-    def run(self, lessons: Lessons, on_step: OnStep) -> None:
-        """Do the steps that are left."""
-        steps, todo = self._recipe.steps, batches(lessons, self._recipe.step_tokens, self._recipe.seed, self.step)
-
-        def on_own_step(step: int, loss: float) -> None:
-            self.step = step
-            on_step(step, loss)
-            if step % CHECKPOINT_STEPS == 0 or step == steps:
+    def run(self, lessons: Lessons, judged: Lessons, on_step: Callable[[int, float], None]) -> Iterator[Check]:
+        """Do the steps that are left, and yield a check after every ``CHECK_STEPS`` of them."""
+        todo = batches(lessons, self._recipe.step_tokens, self._recipe.seed, self.step)
+        begin_s = time.perf_counter() - self._seconds
+        while self.step < self.last_step:
+            self._student.draft.train()
+            with torch.autocast(self._student.draft.device.type, torch.bfloat16):
+                loss = loss_of(self._student, next(todo))
+            self._optimizers.step(loss, rate_factor(self.step, self._decay_from, self.last_step))
+            self.step += 1
+            on_step(self.step, loss.item())
+            if self.step % CHECK_STEPS == 0 or self.step == self.last_step:
+                self._seconds = time.perf_counter() - begin_s
+                yield self._check(judged)
                 self._save()
 
-        train(self._draft, self._optimizers, self.step, steps, lambda _: loss_of(self._draft, next(todo)), on_own_step)
+    @property
+    def last_step(self) -> int:
+        """Rates fall for as long as they stood."""
+        return min(2 * self._decay_from + self._recipe.steps % 2, self._recipe.steps)
+
+    def _check(self, judged: Lessons) -> Check:
+        judgement = judge(self._student, judged)
+        self._rises.append(judgement.greedy_agreement)
+        before, recent = self._rises[:-PATIENCE], self._rises[-PATIENCE:]
+        if self.step < self._decay_from and before and max(recent) < max(before) + LEAST_RISE:
+            self._decay_from = self.step
+        return Check(self.step, self._seconds, judgement)
 
     def _save(self) -> None:
-        tensors = {"step": torch.tensor(self.step)}
-        tensors |= {f"draft/{name}": value for name, value in self._draft.named_parameters()}
+        numbers = torch.tensor([self.step, self._decay_from, self._seconds, *self._rises], dtype=torch.float64)
+        tensors = {"progress": numbers}
+        tensors |= {f"draft/{name}": value for name, value in self._learning()}
         tensors |= {f"optimizer/{name}": value for name, value in self._optimizers.state()}
         write_tensors(self._path, tensors)
 
     def _resume(self) -> None:
         saved = load_file(self._path)
-        self.step = int(saved.pop("step"))
-        for name, value in self._draft.named_parameters():
+        step, decay_from, self._seconds, *self._rises = saved.pop("progress").tolist()
+        self.step, self._decay_from = int(step), int(decay_from)
+        for name, value in self._learning():
             value.data.copy_(saved.pop(f"draft/{name}"))
         self._optimizers.load_state((key.removeprefix("optimizer/"), value) for key, value in saved.items())
 
+    def _learning(self) -> Iterator[tuple[str, torch.Tensor]]:
+        return ((name, one) for name, one in self._student.draft.named_parameters() if one.requires_grad)
 
-def loss_of(draft: Any, lesson: Lessons) -> torch.Tensor:
+
+def rate_factor(step: int, decay_from: int, last_step: int) -> float:
+    """Return the share of the rates at a step: a short warm-up, a plateau, a linear fall."""
+    falling = (last_step - step) / max(last_step - decay_from, 1)
+    return min(1.0, (step + 1) / WARM_UP, falling)
+
+
+def loss_of(student: Student, lessons: Lessons) -> torch.Tensor:
     """Return the loss of a batch, over the positions that the target wrote."""
-    device, judged = draft.device, lesson.judged
-    with torch.autocast(device.type, torch.bfloat16):
-        hidden = draft.model(**lesson.inputs(device), use_cache=False).last_hidden_state
-        # The distribution of a token is made at the position before it.
-        logits = draft.lm_head(hidden[:, :-1][judged[:, 1:].to(device)])
-    return distillation_loss(logits, lesson.top_ids[judged].to(device), lesson.top_log_probs[judged].to(device))
+    return distillation_loss(student.logits(lessons), *student.choices(lessons))
 
 
 @torch.inference_mode()
-def judge(draft: Any, lessons: Lessons) -> dict[str, float]:
-    """Return how good a draft is on texts of the target.
-
-    ``greedy_agreement``: how often its likeliest token is the target's, in the texts that are the target's likeliest
-    tokens. ``bits_per_token``: its cross-entropy on the tokens that the target sampled, beside
-    ``target_bits_per_token``, the target's own.
-    """
-    agreed, nats, own_nats = [], [], []
+def judge(student: Student, lessons: Lessons) -> Judgement:
+    """Return what a draft is worth on texts of the target, with the head that it has."""
+    student.draft.eval()
+    agrees: list[list[bool]] = []
+    kept: list[torch.Tensor] = []
     for rows in torch.arange(len(lessons.ids)).split(JUDGED_ROWS):
         part = lessons.rows(rows)
-        logits = draft(**part.inputs(draft.device), use_cache=False).logits[:, :-1]
-        log_probs, ids = logits.float().log_softmax(-1).cpu(), part.ids[:, 1:].long()
-        greedy = part.judged[:, 1:] & part.greedy[:, None]
-        sampled = part.judged[:, 1:] & ~part.greedy[:, None]
-        agreed.append(log_probs.argmax(-1)[greedy] == part.top_ids[:, 1:, 0][greedy])
-        nats.append(-log_probs.gather(-1, ids[..., None])[..., 0][sampled])
-        own_nats.append(-part.log_probs[:, 1:][sampled])
-    return {
-        "greedy_agreement": _mean(agreed),
-        "bits_per_token": round(_mean(nats) / math.log(2), 4),
-        "target_bits_per_token": round(_mean(own_nats) / math.log(2), 4),
-    }
-
-
-def _mean(parts: list[torch.Tensor]) -> float:
-    return round(torch.cat(parts).float().mean().item(), 4)
+        logits, (places, probs) = student.logits(part), student.choices(part)
+        hits = (logits.argmax(-1) == places[:, 0]) & (probs[:, 0] > 0)
+        both = torch.minimum(logits.softmax(-1).gather(-1, places), probs).sum(-1)
+        lengths = part.judged.sum(-1).tolist()
+        for is_greedy, hit, one in zip(part.greedy.tolist(), hits.split(lengths), both.split(lengths), strict=True):
+            if is_greedy:
+                agrees.append(hit.tolist())
+            else:
+                kept.append(one.cpu())
+    greedy = [hit for one in agrees for hit in one]
+    acceptance = torch.cat(kept).mean().item() if kept else 0.0
+    return Judgement(round(sum(greedy) / max(len(greedy), 1), 4), round(acceptance, 4), agrees)

@@ -1,5 +1,6 @@
 """A draft is made of a target's own texts; a killed run resumes, and ends as if nobody had killed it."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -8,12 +9,15 @@ import torch
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM
 
+from orchestrator.policy.auto.costs import MeasuredCosts
 from specgate.errors import InvalidArgument, ModelLoadError
 from specgate.tokenizer import fingerprint, load_tokenizer
+from specgate.types import ForwardCost
 from specgate_lab.train import training
+from specgate_lab.train.forms import best_layers, with_layers
 from specgate_lab.train.recipe import Recipe
 from specgate_lab.train.run import WORK, make_draft
-from specgate_lab.train.student import projected
+from specgate_lab.train.student import Student, frequent_tokens
 from specgate_lab.train.texts import write
 from specgate_lab.train.training import judge
 from tests.support.models import write_llama, write_model, write_tokenizer
@@ -32,12 +36,30 @@ def target(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def recipe(target: Path, **changes: Any) -> Recipe:
-    small = {"layers": 1, "rows": 12, "row_tokens": 40, "write_rows": 4, "steps": 6, "step_tokens": 80}
+    small: dict[str, Any] = {
+        "head_tokens": 64,
+        "rows": 12,
+        "row_tokens": 40,
+        "write_rows": 4,
+        "steps": 6,
+        "step_tokens": 80,
+    }
     return Recipe(str(target), **{**small, **changes})
 
 
 def quiet(*_: Any) -> None:
     pass
+
+
+def measure(target: str, drafts: Mapping[int, Path]) -> dict[int, MeasuredCosts]:
+    """Return costs on which a layer takes a twentieth of the target, and the head as much."""
+    assert all((folder / "config.json").exists() for folder in drafts.values())
+    widths = [ForwardCost(1, 2000), ForwardCost(9, 3000)]
+    return {n: MeasuredCosts(widths, [ForwardCost(1, 100 * (n + 1)), ForwardCost(9, 900)]) for n in drafts}
+
+
+def made(recipe: Recipe, out: Path, prompts: Any = PROMPTS, device: str = "cpu", on_progress: Any = quiet) -> Any:
+    return make_draft(recipe, out, prompts, device, measure, on_progress, quiet)
 
 
 def killed_at(stage: str, done: int) -> Any:
@@ -56,7 +78,7 @@ def weights(folder: Path) -> dict[str, torch.Tensor]:
 def whole(target: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return the folder of a draft that nobody killed."""
     folder = tmp_path_factory.mktemp("made") / "draft"
-    make_draft(recipe(target), folder, PROMPTS, "cpu", quiet)
+    made(recipe(target), folder)
     return folder
 
 
@@ -71,7 +93,7 @@ def test_a_draft_has_the_targets_tokenizer_vocabulary_and_ends_and_is_made_once(
     assert fingerprint(ours) == fingerprint(theirs)
     # A start that was killed while the last files were removed.
     (whole / WORK).mkdir()
-    report = make_draft(recipe(target), whole, PROMPTS, "cpu", killed_at("target writes", 1))
+    report = made(recipe(target), whole, on_progress=killed_at("target writes", 1))
     assert not (whole / WORK).exists()
     assert 0 <= report["greedy_agreement"] <= 1
     assert report["parameters"] == draft.num_parameters()
@@ -81,17 +103,18 @@ def test_a_draft_has_the_targets_tokenizer_vocabulary_and_ends_and_is_made_once(
 def test_a_killed_run_resumes_and_ends_as_if_it_had_not_been_killed(
     target: Path, whole: Path, tmp_path: Path, stage: str, done: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(training, "CHECKPOINT_STEPS", 2)
+    monkeypatch.setattr(training, "CHECK_STEPS", 2)
     # Files that were being written when it was killed.
     (tmp_path / ".recipe.json.unfinished").write_text("half of")
     with pytest.raises(Killed):
-        make_draft(recipe(target), tmp_path, PROMPTS, "cpu", killed_at(stage, done))
+        made(recipe(target), tmp_path, on_progress=killed_at(stage, done))
     (tmp_path / WORK / ".texts-00001.safetensors.unfinished").write_bytes(b"half of")
     assert not (tmp_path / "config.json").exists()
     seen: list[tuple[str, int]] = []
-    make_draft(recipe(target), tmp_path, PROMPTS, "cpu", lambda *told: seen.append(told[:2]))
+    report = made(recipe(target), tmp_path, on_progress=lambda *told: seen.append(told[:2]))
     # After a kill at step 5 the run resumes from the checkpoint of step 4.
     assert ("draft learns", 4 if stage == "draft learns" else 0) in seen
+    assert [check["step"] for check in report["history"]] == [2, 4, 6]
     for name, value in weights(whole).items():
         torch.testing.assert_close(weights(tmp_path)[name], value, rtol=0, atol=0)
 
@@ -100,28 +123,47 @@ def test_what_the_target_says_of_its_own_text_is_what_was_kept(target: Path) -> 
     model: Any = AutoModelForCausalLM.from_pretrained(target, dtype=torch.float32).eval()
     lessons = write(model, [(5, 6, 7), (8,), (9, 10)] * 2, 64, seed=1)
     assert lessons.starts.tolist() == [0, 2, 1] * 2
-    judged = judge(model, lessons)
-    assert judged["greedy_agreement"] == 1.0
-    assert judged["bits_per_token"] == pytest.approx(judged["target_bits_per_token"], abs=1e-3)
+    judged = judge(Student(model), lessons)
+    assert judged.greedy_agreement == 1.0
+    assert {len(agrees) for agrees in judged.agrees} == {61}
+    # What lies outside of the choices that are kept is all that it does not agree on.
+    kept = lessons.top_log_probs[lessons.judged].float().exp().sum(-1)
+    assert judged.acceptance == pytest.approx(float(kept.mean()), abs=0.02)
     # Padding changes nothing: the same text alone, without any.
     row = lessons.ids[1:2, 2:].long()
     own = model(input_ids=row).logits[0, :-1].log_softmax(-1).gather(-1, row[0, 1:, None])[:, 0]
     torch.testing.assert_close(own, lessons.log_probs[1, 3:], rtol=1e-4, atol=1e-4)
 
 
-def test_projected_rows_differ_where_the_targets_do() -> None:
-    rows = torch.randn(100, 2) @ torch.randn(2, 16)
-    narrow = projected(rows, 4)
-    ours, theirs = torch.cdist(narrow, narrow), torch.cdist(rows, rows)
-    # Two directions hold all of it; the scale is another one.
-    torch.testing.assert_close(ours / ours.mean(), theirs / theirs.mean(), rtol=1e-3, atol=1e-2)
+def test_a_head_that_is_cut_teaches_and_judges_its_own_tokens_alone(target: Path) -> None:
+    model: Any = AutoModelForCausalLM.from_pretrained(target, dtype=torch.float32).eval()
+    lessons = write(model, [(5, 6, 7)] * 8, 64, seed=1)
+    whole, (token_ids, share) = judge(Student(model), lessons), frequent_tokens(lessons, model.config.vocab_size, 16)
+    student = Student(model, token_ids)
+    places, probs = student.choices(lessons)
+    ids = lessons.top_ids[lessons.judged]
+    assert set(ids[probs > 0].tolist()) <= set(token_ids)
+    assert float(probs.sum()) == pytest.approx(
+        share * float(lessons.top_log_probs[lessons.judged].exp().sum()), rel=0.02
+    )
+    assert torch.equal(torch.tensor(token_ids)[places][probs > 0], ids[probs > 0].long())
+    # The likeliest token of a head that is cut is never one that it has not.
+    assert judge(student, lessons).greedy_agreement < whole.greedy_agreement
+    student.put_back()
+    assert judge(Student(model), lessons) == whole
+
+
+def test_a_draft_has_as_many_layers_as_take_an_eighth_of_the_target() -> None:
+    costs = {n: MeasuredCosts([ForwardCost(1, 3000)], [ForwardCost(1, 75 * (n + 1))]) for n in (1, 4)}
+    assert [best_layers(costs, depth) for depth in (1, 3, 30)] == [1, 2, 4]
+    assert with_layers(costs, 3).draft == [ForwardCost(1, 300)]
 
 
 @pytest.mark.parametrize(
     ("changes", "prompts", "device", "words"),
     [
         ({"layers": 0}, PROMPTS, "cpu", "layers: 0 is outside"),
-        ({"hidden_size": 100}, PROMPTS, "cpu", "hidden_size: 100 is no multiple of 64"),
+        ({"layers": 9}, PROMPTS, "cpu", "layers: 9 are more than the target's"),
         ({"rows": 4}, PROMPTS, "cpu", "rows: 4 is outside"),
         ({}, [(1,) * 21], "cpu", "prompts: prompt 1 has 21 tokens, and rows have 40"),
         ({}, [(1,), (300_000,)], "cpu", "prompts: prompt 2 has token 300000; there are"),
@@ -133,7 +175,7 @@ def test_bad_input_is_named_before_anything_is_written(
     target: Path, tmp_path: Path, changes: dict[str, Any], prompts: list[tuple[int, ...]], device: str, words: str
 ) -> None:
     with pytest.raises(InvalidArgument) as caught:
-        make_draft(recipe(target, **changes), tmp_path / "draft", prompts, device, quiet)
+        made(recipe(target, **changes), tmp_path / "draft", prompts, device)
     assert str(caught.value).startswith(words)
     # The corrected command can use the folder.
     assert not (tmp_path / "draft").exists()
@@ -145,7 +187,7 @@ def test_bad_input_is_named_before_anything_is_written(
 )
 def test_a_draft_is_made_for_targets_of_other_kinds(model_type: str, tied: bool, seed: int, tmp_path: Path) -> None:
     folder = write_model(tmp_path / "target", model_type, tie_word_embeddings=tied)
-    make_draft(recipe(folder, steps=1, seed=seed), tmp_path / "draft", PROMPTS, "cpu", quiet)
+    made(recipe(folder, steps=1, seed=seed), tmp_path / "draft")
     draft: Any = AutoModelForCausalLM.from_pretrained(tmp_path / "draft")
     assert (draft.get_input_embeddings().weight is draft.get_output_embeddings().weight) == tied
 
@@ -155,21 +197,21 @@ def test_a_folder_of_something_else_is_left_alone(target: Path, whole: Path, tmp
     for folder, other in ((whole, recipe(target, seed=1)), (tmp_path, recipe(target))):
         before = {file: file.read_bytes() for file in folder.iterdir()}
         with pytest.raises(InvalidArgument, match="holds something else"):
-            make_draft(other, folder, PROMPTS, "cpu", quiet)
+            made(other, folder)
         assert {file: file.read_bytes() for file in folder.iterdir()} == before
 
 
 def test_texts_of_other_weights_are_something_else(tmp_path: Path) -> None:
     folder, draft = write_llama(tmp_path / "target"), tmp_path / "draft"
     with pytest.raises(Killed):
-        make_draft(recipe(folder), draft, PROMPTS, "cpu", killed_at("target writes", 1))
+        made(recipe(folder), draft, on_progress=killed_at("target writes", 1))
     write_llama(folder, seed=1)
     with pytest.raises(InvalidArgument, match="holds something else"):
-        make_draft(recipe(folder), draft, PROMPTS, "cpu", quiet)
+        made(recipe(folder), draft)
 
 
 def test_a_target_that_is_none_is_named(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     with pytest.raises(ModelLoadError, match="empty"):
-        make_draft(recipe(tmp_path / "empty"), tmp_path / "draft", PROMPTS, "cpu", quiet)
+        made(recipe(tmp_path / "empty"), tmp_path / "draft")
     assert not (tmp_path / "draft").exists()

@@ -43,10 +43,11 @@ def test_a_file_that_cannot_be_written_at_the_end_loses_no_advice(
 
 
 def test_a_draft_is_trained(orchestrator: Cli, tmp_path: Path) -> None:
-    size = ("--layers", "1", "--hidden-size", "64", "--rows", "4", "--write-rows", "2", "--row-tokens", "40")
+    size = ("--layers", "1", "--head-tokens", "256", "--rows", "4", "--write-rows", "2", "--row-tokens", "40")
     length = ("--steps", "2", "--step-tokens", "80", "--device", "cpu")
     code, shown, told = orchestrator("train-draft", "--target", TARGET, "--out", str(tmp_path), *size, *length)
     assert code == 0, told
+    assert "a draft of 1 layers: a token takes" in told
     assert "its likeliest token is the target's at" in shown
     assert (tmp_path / "model.safetensors").exists()
 
@@ -78,7 +79,7 @@ def test_prompts_that_cannot_be_used_are_one_line(orchestrator: Cli, tmp_path: P
         (("tune", "--method", "suffix"), "--method: is what is to be found out"),
         (("train-draft", "--target", TARGET, "--out", "/proc/draft"), "--out: /proc/draft cannot be made"),
         (("train-draft", "--target", "/nowhere", "--out", "x"), "--target: there is no folder '/nowhere'"),
-        (("train-draft", "--target", TARGET, "--out", "x", "--hidden-size", "5"), "--hidden-size: 5 is no multiple"),
+        (("train-draft", "--target", TARGET, "--out", "x", "--layers", "0"), "--layers: 0 is outside"),
     ],
 )
 def test_bad_flags_are_one_line(orchestrator: Cli, command: tuple[str, ...], words: str) -> None:

@@ -1,0 +1,70 @@
+"""How large a draft is made: by what it and its target cost on this machine, measured by the services themselves."""
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from rich.console import Console
+
+from orchestrator.local.launch import MIN_SESSIONS, Capacity, open_pair
+from orchestrator.local.pair_settings import GivenSettings
+from orchestrator.policy.auto.costs import MeasuredCosts
+from orchestrator.terminal.model_options import ModelOptions
+from specgate.types import ForwardCost
+from specgate_lab.drafters import drafter_service, with_drafter
+from specgate_lab.train.gain import Gain, share_of, tokens_at
+
+LARGEST_SHARE = 1 / 8
+"""Of the target's forward that a draft's token may take: four of them make a round dearer by half."""
+TRIED_LAYERS = (1, 4)
+"""What a layer costs is the difference."""
+ROOM_TOKENS = 512
+LIKELY = (0.4, 0.5, 0.6, 0.7)
+"""Agreements for which the gain is told before there is a draft."""
+
+MeasureCosts = Callable[[str, Mapping[int, Path]], Mapping[int, MeasuredCosts]]
+"""Called with the target and drafts by their number of layers; returns what forwards of each pair cost."""
+
+
+def measured_costs(device: str, log: Console) -> MeasureCosts:
+    """Return what measures forwards: each service does when it loads."""
+
+    async def measured(target: str, drafts: Mapping[int, Path]) -> dict[int, MeasuredCosts]:
+        models = ModelOptions(target=target, service=GivenSettings({"device": device}), pin=True)
+        capacity, costs = Capacity(MIN_SESSIONS, ROOM_TOKENS), {}
+        async with open_pair(models, with_draft=False, capacity=capacity, log=log) as pair:
+            for layers, folder in drafts.items():
+                service = drafter_service(pair, models, str(folder), capacity)
+                async with with_drafter(pair, service, log) as orchestrator:
+                    costs[layers] = orchestrator.measured_costs()
+        return costs
+
+    return lambda target, drafts: asyncio.run(measured(target, drafts))
+
+
+def with_layers(costs: Mapping[int, MeasuredCosts], layers: int) -> MeasuredCosts:
+    """Return the costs of a draft of so many layers, on the line through the two that were measured."""
+    if layers in costs:
+        return costs[layers]
+    (few, low), (many, high) = sorted(costs.items())
+    share = (layers - few) / (many - few)
+    draft = [
+        ForwardCost(a.rows, max(round(a.forward_us + share * (b.forward_us - a.forward_us)), 1))
+        for a, b in zip(low.draft, high.draft, strict=True)
+    ]
+    return MeasuredCosts(low.target, draft)
+
+
+def best_layers(costs: Mapping[int, MeasuredCosts], depth: int) -> int:
+    """Return the most layers whose token takes at most ``LARGEST_SHARE`` of the target's forward; at least one."""
+    fitting = [layers for layers in range(1, depth) if share_of(with_layers(costs, layers)) <= LARGEST_SHARE]
+    return max(fitting, default=1)
+
+
+def prediction(layers: int, costs: MeasuredCosts) -> Sequence[str]:
+    """Return what is told before a draft learns."""
+    gains = [f"{Gain.of(costs, tokens_at(share)).ratio:.2f} × at {share:.0%}" for share in LIKELY]
+    return (
+        f"a draft of {layers} layers: a token takes {share_of(costs):.0%} of a forward of the target",
+        f"so it brings {', '.join(gains)} agreement, at most: the time between the services is not in it",
+    )
