@@ -30,7 +30,6 @@ EXCUSED: Mapping[str, Excuse] = {
     "bundled-load": Excuse("ba5ba5a412e52d5d"),
     "bundled-temperature-1": Excuse("283398cffb0820a3"),
     "chaos": Excuse("41d81441f54bffbb"),
-    "clients": Excuse("2f9420592c32cac8"),
     "cpu-forwards": Excuse("f110402801b9d685"),
     "fuzz": Excuse("81a5486d3b036cad", "on 9fdd4e1f7f22, whose `chaos.json` the same command had written before"),
     "h200-kernels": Excuse("fc6b6f2eed704a05", "the card had a copy without history: it was f4825cd"),
