@@ -1,17 +1,21 @@
 """Whatever drafts come from, the text is the target's own, and who drafted a token is told."""
 
+import json
+import shutil
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from orchestrator.decode.request import GenerationRequest
 from orchestrator.decode.text import TextTokenizer
 from orchestrator.policy.gates import Gate
+from specgate.runtime import short_head
 from specgate.types import DraftMethod, SamplingParams, Verification
 from tests.support.orchestrating import connected, expect_texts, num_prepared, run_all
-from tests.support.services import HELD_OUT_PROMPTS, PAIR, Service, copying_and_skipping
+from tests.support.services import HELD_OUT_PROMPTS, PAIR, Service, copying_and_skipping, running
 
 GREEDY, NOISY = SamplingParams(temperature=0.0), SamplingParams(temperature=0.7, top_p=0.9)
 COPY = "".join(HELD_OUT_PROMPTS[:2] * 2)
@@ -19,7 +23,9 @@ COPY = "".join(HELD_OUT_PROMPTS[:2] * 2)
 SOURCES = {
     "suffix": {DraftMethod.SUFFIX},
     "layer-skip": {DraftMethod.LAYER_SKIP},
+    "short head": {DraftMethod.MODEL},
 }
+SHORT_HEAD = 512
 GATES = [(4, Gate.NONE), (5, Gate.TARGET_CONFIDENCE), (None, Gate.AUTO)]
 SIZES = [
     pytest.param(5, 48, id="quick"),
@@ -30,8 +36,13 @@ SIZES = [
 @pytest.fixture(scope="module")
 def drafters(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Service]]:
     folder, skip = tmp_path_factory.mktemp("skip"), {"num_layers": 12, "attention": [3], "mlp": [2, 3]}
-    with copying_and_skipping(folder, PAIR / "target", skip, ahead=16) as drafters:
-        yield drafters
+    short = Path(shutil.copytree(PAIR / "draft", folder / "short"))
+    (short / short_head.FILE).write_text(json.dumps({"token_ids": list(range(SHORT_HEAD))}))
+    with (
+        copying_and_skipping(folder, PAIR / "target", skip, ahead=16) as drafters,
+        running("drafter", short, "--run-ahead", "16") as shortened,
+    ):
+        yield {**drafters, "short head": shortened}
 
 
 def prompts(count: int) -> list[tuple[int, ...]]:
