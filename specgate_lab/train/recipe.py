@@ -50,3 +50,7 @@ class Recipe:
     def num_chunks(self) -> int:
         """How often the target writes ``write_rows`` texts; the last time is for judging the draft alone."""
         return -(-self.rows // self.write_rows)
+
+    def cuts_head(self, vocab_size: int) -> bool:
+        """Whether the draft proposes fewer tokens than there are."""
+        return 0 < self.head_tokens < vocab_size

@@ -7,31 +7,29 @@ from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
-from transformers import AutoConfig, AutoModelForCausalLM, GenerationConfig
+from transformers import AutoConfig, AutoModelForCausalLM
 from transformers.utils import logging as transformers_logging
 
 from orchestrator.policy.auto.costs import MeasuredCosts
 from specgate.devices import pick_device
 from specgate.errors import InvalidArgument, ModelLoadError
-from specgate.runtime import short_head
 from specgate.tokenizer import load_tokenizer
-from specgate.types import ForwardCost, dtype_on
+from specgate.types import dtype_on
 from specgate.weights import weight_files
 from specgate_lab.options import make_folder
-from specgate_lab.report import write_json, write_whole
-from specgate_lab.train.forms import TRIED_LAYERS, MeasureCosts, best_layers, prediction, with_layers
+from specgate_lab.report import ResultsFile, write_json, write_whole
+from specgate_lab.train.forms import Form, MeasureCosts, chosen_form, prediction
 from specgate_lab.train.gain import Gain, share_of, tokens_of
 from specgate_lab.train.lessons import Lessons, chunk_path, is_whole, read_chunks
 from specgate_lab.train.recipe import Recipe
-from specgate_lab.train.student import Student, frequent_tokens, kept_layers, new_draft
+from specgate_lab.train.student import Student, head_of, kept_layers, new_draft, save
 from specgate_lab.train.texts import Beginning, beginnings_of, write_texts
 from specgate_lab.train.training import Judgement, Trainer, judge
 
-WORK, RECIPE, REPORT = "training", "recipe.json", "training.json"
-FORM, HISTORY = "form.json", "history.json"
+WORK, RECIPE, REPORT, HISTORY = "training", "recipe.json", "training.json", "history.json"
 _BLOCK_BYTES, _BLOCKS = 4096, 32
 """Of each file of weights that go into a fingerprint: two trainings of one shape differ in every one of them."""
 
@@ -60,6 +58,7 @@ def make_draft(
         ModelLoadError: the target cannot be loaded.
         UnsupportedArchitecture: its layers or its head are not where they are in other models.
     """
+    transformers_logging.disable_progress_bar()
     place, tokenizer = pick_device(device), load_tokenizer(recipe.target)
     beginnings = beginnings_of(tokenizer, prompts, recipe.row_tokens)
     config = _loaded(AutoConfig, recipe.target)
@@ -68,40 +67,30 @@ def make_draft(
     if (out / REPORT).exists():
         shutil.rmtree(work, ignore_errors=True)
         return dict(json.loads((out / REPORT).read_text(encoding="utf-8")))
+    report = ResultsFile(out / REPORT, "out")
     # First, since it also shows that such a draft can be served.
-    form = _form(recipe, config, work, measure)
-    for line in prediction(form.layers, form.costs):
+    form = chosen_form(recipe, config, work, measure)
+    for line in prediction(form):
         tell(line)
     _write(recipe, beginnings, work, place, on_progress)
     lessons = read_chunks(work, range(recipe.num_chunks - 1))
-    head = _head(recipe, lessons, config)
-    student = Student(new_draft(recipe.target, deepcopy(config), form.layers).to(place), head.token_ids)
+    head = head_of(recipe, lessons, config.get_text_config().vocab_size)
+    student = Student(new_draft(recipe.target, deepcopy(config), form.layers).to(place), head)
     learned = _train(student, form, recipe, lessons, work, on_progress)
     student.put_back()
-    report = {
+    results = {
         "recipe": asdict(recipe),
         "layers": form.layers,
         "parameters": student.draft.num_parameters(),
         "head_share": round(head.share, 4),
         "share_of_forward": round(share_of(form.costs), 4),
+        "forward_us": form.costs._asdict(),
         **learned,
     }
-    _save(student.draft, head, tokenizer, out / WORK / "draft")
-    _publish(out, report)
+    save(student.draft, head, tokenizer, work / "draft")
+    _publish(out, report, results)
     shutil.rmtree(work)
-    return report
-
-
-class _Head(NamedTuple):
-    """The tokens that a draft can propose, None being all, and their share of the target's probability."""
-
-    token_ids: list[int] | None
-    share: float
-
-
-class _Form(NamedTuple):
-    layers: int
-    costs: MeasuredCosts
+    return results
 
 
 def _write(recipe: Recipe, beginnings: Sequence[Beginning], work: Path, place: torch.device, on: OnProgress) -> None:
@@ -112,40 +101,8 @@ def _write(recipe: Recipe, beginnings: Sequence[Beginning], work: Path, place: t
     on(stage, chunks, chunks, "")
 
 
-def _head(recipe: Recipe, lessons: Lessons, config: Any) -> _Head:
-    vocab_size = config.get_text_config().vocab_size
-    if not 0 < recipe.head_tokens < vocab_size:
-        return _Head(None, 1.0)
-    return _Head(*frequent_tokens(lessons, vocab_size, recipe.head_tokens))
-
-
-def _form(recipe: Recipe, config: Any, work: Path, measure: MeasureCosts) -> _Form:
-    """Return how many layers the draft has, which a resumed run finds again."""
-    file = work / FORM
-    if file.is_file():
-        known = json.loads(file.read_text("utf-8"))
-        costs = MeasuredCosts(*([ForwardCost(*one) for one in known[role]] for role in ("target", "draft")))
-        return _Form(known["layers"], costs)
-    text = config.get_text_config()
-    depth, is_cut = text.num_hidden_layers, 0 < recipe.head_tokens < text.vocab_size
-    # Which tokens it has makes no difference to what it costs.
-    head = _Head(list(range(recipe.head_tokens)) if is_cut else None, 1.0)
-    tried = [recipe.layers] if recipe.layers else sorted({min(one, depth) for one in TRIED_LAYERS})
-    drafts = {layers: work / f"form-{layers}" for layers in tried}
-    tokenizer = load_tokenizer(recipe.target)
-    for layers, folder in drafts.items():
-        _save(new_draft(recipe.target, deepcopy(config), layers), head, tokenizer, folder)
-    costs_by_layers = measure(recipe.target, drafts)
-    layers = recipe.layers or best_layers(costs_by_layers, depth)
-    form = _Form(layers, with_layers(costs_by_layers, layers))
-    write_json(file, {"layers": layers, **form.costs._asdict()}, "out")
-    for folder in drafts.values():
-        shutil.rmtree(folder)
-    return form
-
-
 def _train(
-    student: Student, form: _Form, recipe: Recipe, lessons: Lessons, work: Path, on_progress: OnProgress
+    student: Student, form: Form, recipe: Recipe, lessons: Lessons, work: Path, on_progress: OnProgress
 ) -> dict[str, Any]:
     """Train a draft on all texts but the last ones, and return what it says of these, and how it came to it."""
     last = recipe.num_chunks - 1
@@ -229,7 +186,6 @@ def _fingerprint(name: str) -> str:
 
 
 def _load_target(name: str, device: torch.device) -> Any:
-    transformers_logging.disable_progress_bar()
     dtype = getattr(torch, dtype_on("auto", device.type))
     model = _loaded(AutoModelForCausalLM, name, dtype=dtype, use_safetensors=True)
     return model.to(device).eval().requires_grad_(False)
@@ -245,23 +201,8 @@ def _loaded(kind: Any, name: str, **options: Any) -> Any:
         raise ModelLoadError(f"{name}: {type(error).__name__}: {first_line}") from error
 
 
-def _save(draft: Any, head: _Head, tokenizer: Any, folder: Path) -> None:
-    """Write a draft in bfloat16, with the target's tokenizer and ends of text, and with the tokens of its head."""
-    ends = draft.generation_config
-    draft.generation_config = GenerationConfig(eos_token_id=ends.eos_token_id, pad_token_id=ends.pad_token_id)
-    try:
-        draft.to(torch.bfloat16).save_pretrained(folder)
-        if tokenizer is not None:
-            tokenizer.save_pretrained(folder)
-    # safetensors has an error of its own for what the system refuses.
-    except Exception as error:
-        raise InvalidArgument("out", f"{folder} cannot be written: {error}") from error
-    if head.token_ids is not None:
-        write_json(folder / short_head.FILE, {"token_ids": head.token_ids}, "out")
-
-
-def _publish(out: Path, report: Mapping[str, Any]) -> None:
+def _publish(out: Path, report: ResultsFile, results: Mapping[str, Any]) -> None:
     """Move a whole draft to where it belongs, what makes it one last; then the report."""
     for file in sorted((out / WORK / "draft").iterdir(), key=lambda file: file.name == "config.json"):
         file.replace(out / file.name)
-    write_json(out / REPORT, report, "out")
+    report.write(results)

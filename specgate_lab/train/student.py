@@ -3,15 +3,19 @@
 Pruned so, a draft begins with what the target knows (Men et al., "ShortGPT", 2024), and has its architecture.
 """
 
-from typing import Any
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import torch
-from transformers import PretrainedConfig
+from transformers import GenerationConfig, PretrainedConfig
 
 from specgate.errors import InvalidArgument
+from specgate.runtime import short_head
 from specgate.runtime.layer_skip import LayerSkip, load_without
 from specgate.runtime.short_head import ShortHead
+from specgate_lab.report import write_json
 from specgate_lab.train.lessons import Lessons
+from specgate_lab.train.recipe import Recipe
 
 
 def kept_layers(num_layers: int, keeps: int) -> frozenset[int]:
@@ -42,20 +46,51 @@ def new_draft(name: str, config: PretrainedConfig, keeps: int) -> Any:
     return draft
 
 
-def frequent_tokens(lessons: Lessons, vocab_size: int, count: int) -> tuple[list[int], float]:
-    """Return the tokens to which the target gives the most probability in its texts, ascending, and how much of it."""
+class Head(NamedTuple):
+    """The tokens that a draft can propose, ascending, None being all; and their share of the target's probability."""
+
+    token_ids: list[int] | None = None
+    share: float = 1.0
+
+
+WHOLE = Head()
+
+
+def head_of(recipe: Recipe, lessons: Lessons, vocab_size: int) -> Head:
+    """Return the tokens to which the target gives the most probability in its texts, as many as the recipe says."""
+    if not recipe.cuts_head(vocab_size):
+        return WHOLE
     judged = lessons.judged
     ids, probs = lessons.top_ids[judged].flatten().long(), lessons.top_log_probs[judged].float().exp().flatten()
     mass = torch.zeros(vocab_size).index_add_(0, ids, probs)
-    chosen = mass.topk(min(count, vocab_size)).indices.sort().values
-    return chosen.tolist(), float(mass[chosen].sum() / mass.sum())
+    chosen = mass.topk(recipe.head_tokens).indices.sort().values
+    return Head(chosen.tolist(), float(mass[chosen].sum() / mass.sum()))
+
+
+def save(draft: Any, head: Head, tokenizer: Any, folder: Path) -> None:
+    """Write a draft in bfloat16, with the target's tokenizer and ends of text, and with the tokens of its head.
+
+    Raises:
+        InvalidArgument: the disk is full, or the folder cannot be written to.
+    """
+    ends = draft.generation_config
+    draft.generation_config = GenerationConfig(eos_token_id=ends.eos_token_id, pad_token_id=ends.pad_token_id)
+    try:
+        draft.to(torch.bfloat16).save_pretrained(folder)
+        if tokenizer is not None:
+            tokenizer.save_pretrained(folder)
+    # safetensors has an error of its own for what the system refuses.
+    except Exception as error:
+        raise InvalidArgument("out", f"{folder} cannot be written: {error}") from error
+    if head.token_ids is not None:
+        write_json(folder / short_head.FILE, {"token_ids": head.token_ids}, "out")
 
 
 class Student:
-    """A draft that learns, with a head of the tokens ``token_ids``, one row each; None: its own head, whole."""
+    """A draft that learns, with the head that it will have."""
 
-    def __init__(self, draft: Any, token_ids: list[int] | None = None) -> None:
-        self.draft = draft
+    def __init__(self, draft: Any, head: Head = WHOLE) -> None:
+        self.draft, token_ids = draft, head.token_ids
         self._whole = draft.get_output_embeddings()
         self.head_size = len(self._whole.weight) if token_ids is None else len(token_ids)
         self._places: torch.Tensor | None = None

@@ -17,7 +17,7 @@ from specgate_lab.train import training
 from specgate_lab.train.forms import best_layers, with_layers
 from specgate_lab.train.recipe import Recipe
 from specgate_lab.train.run import WORK, make_draft
-from specgate_lab.train.student import Student, frequent_tokens
+from specgate_lab.train.student import Student, head_of
 from specgate_lab.train.texts import write
 from specgate_lab.train.training import judge
 from tests.support.models import write_llama, write_model, write_tokenizer
@@ -138,14 +138,17 @@ def test_what_the_target_says_of_its_own_text_is_what_was_kept(target: Path) -> 
 def test_a_head_that_is_cut_teaches_and_judges_its_own_tokens_alone(target: Path) -> None:
     model: Any = AutoModelForCausalLM.from_pretrained(target, dtype=torch.float32).eval()
     lessons = write(model, [(5, 6, 7)] * 8, 64, seed=1)
-    whole, (token_ids, share) = judge(Student(model), lessons), frequent_tokens(lessons, model.config.vocab_size, 16)
-    student = Student(model, token_ids)
+    whole, head = (
+        judge(Student(model), lessons),
+        head_of(recipe(target, head_tokens=16), lessons, model.config.vocab_size),
+    )
+    student = Student(model, head)
+    token_ids = head.token_ids or []
     places, probs = student.choices(lessons)
     ids = lessons.top_ids[lessons.judged]
     assert set(ids[probs > 0].tolist()) <= set(token_ids)
-    assert float(probs.sum()) == pytest.approx(
-        share * float(lessons.top_log_probs[lessons.judged].exp().sum()), rel=0.02
-    )
+    total = lessons.top_log_probs[lessons.judged].float().exp().sum()
+    assert float(probs.sum()) == pytest.approx(head.share * float(total), rel=0.001)
     assert torch.equal(torch.tensor(token_ids)[places][probs > 0], ids[probs > 0].long())
     # The likeliest token of a head that is cut is never one that it has not.
     assert judge(student, lessons).greedy_agreement < whole.greedy_agreement
