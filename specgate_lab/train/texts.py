@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 LEAD_TOKENS = 32
 """Sampled in every row, so that rows of one beginning differ; then half of the rows take the likeliest tokens."""
+HELD_OUT = 10
+"""Of so many prompts one begins the texts that judge the draft."""
 _ANY_TEXT = "\u2063"
 
 Beginning = tuple[int, ...]
@@ -63,12 +65,17 @@ def _first_token(tokenizer: "PreTrainedTokenizerBase") -> Beginning:
 def write_texts(
     target: Any, beginnings: Sequence[Beginning], recipe: Recipe, folder: Path, on_chunk: Callable[[int], None]
 ) -> None:
-    """Let the target write what is not written yet, batch by batch; call ``on_chunk`` with how many there are."""
+    """Let the target write what is not written yet, batch by batch; call ``on_chunk`` with how many there are.
+
+    The last batch has beginnings that no other has, where there are several.
+    """
+    held_out, taught = beginnings[::HELD_OUT], [one for i, one in enumerate(beginnings) if i % HELD_OUT]
     for number in range(recipe.num_chunks):
         path = chunk_path(folder, number)
         if not is_whole(path):
+            pool = held_out if number == recipe.num_chunks - 1 else taught or held_out
             first = number * recipe.write_rows
-            own = [beginnings[(first + row) % len(beginnings)] for row in range(recipe.write_rows)]
+            own = [pool[(first + row) % len(pool)] for row in range(recipe.write_rows)]
             lessons = write(target, own, recipe.row_tokens, (recipe.seed * 1_000_003 + number) % 2**63)
             write_tensors(path, lessons._asdict())
         on_chunk(number + 1)

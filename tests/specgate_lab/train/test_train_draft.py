@@ -15,6 +15,7 @@ from specgate.tokenizer import fingerprint, load_tokenizer
 from specgate.types import ForwardCost
 from specgate_lab.train import training
 from specgate_lab.train.forms import best_layers, with_layers
+from specgate_lab.train.lessons import read_chunks
 from specgate_lab.train.recipe import Recipe
 from specgate_lab.train.run import WORK, make_draft
 from specgate_lab.train.student import Student, head_of
@@ -154,6 +155,14 @@ def test_a_head_that_is_cut_teaches_and_judges_its_own_tokens_alone(target: Path
     assert judge(student, lessons).greedy_agreement < whole.greedy_agreement
     student.put_back()
     assert judge(Student(model), lessons) == whole
+
+
+def test_texts_that_judge_begin_as_no_other_does(target: Path, tmp_path: Path) -> None:
+    with pytest.raises(Killed):
+        made(recipe(target), tmp_path, on_progress=killed_at("target writes", 3))
+    batches = [read_chunks(tmp_path / WORK, range(number, number + 1)) for number in range(3)]
+    begin = [{tuple(row[: one.written[0]].tolist()) for row in one.ids} for one in batches]
+    assert begin == [{PROMPTS[1]}, {PROMPTS[1]}, {PROMPTS[0]}]
 
 
 def test_a_draft_has_as_many_layers_as_take_an_eighth_of_the_target() -> None:
