@@ -32,7 +32,6 @@ HEADLINES: Mapping[str, Sequence[str]] = {
     "smollm2-135m-24-layers": (*_SMOLLM2, "--draft", f"{_SMOLLM2[1]}-24-layers", *_CHATS),
     "sources-bundled-code": ("--sources", "model,suffix", *_CODE),
     "sources-smollm2-135m-chats": (*_SMOLLM2, "--sources", "suffix", *_CHATS),
-    "sources-smollm2-135m-code": (*_SMOLLM2, "--sources", "suffix", *_CODE),
     "sources-smollm2-135m-copies": (*_SMOLLM2, "--sources", "suffix", *_COPIES),
 }
 """What ``orchestrator bench --pin`` is given: texts on which nothing is tuned, and default settings."""
