@@ -21,9 +21,9 @@ ROOT = Path(__file__).resolve().parent.parent
 FOLDER = ROOT / "docs" / "results"
 RUNS = 3
 RATIOS = ("ratio_to_target", "ratio_to_off")
-_CODE, _CHATS, _COPIES = (
-    f"--prompts docs/results/held-out-{name}.jsonl --repeats 1".split() for name in ("code", "chats", "copies")
-)
+_CODE = ("--prompts", "docs/results/held-out-code.jsonl", "--repeats", "1")
+_CHATS = ("--prompts", "docs/results/held-out-chats.jsonl", "--repeats", "1")
+_COPIES = ("--prompts", "docs/results/held-out-copies.jsonl", "--repeats", "1")
 _SMOLLM2 = ["--target", "~/.cache/specgate/real_models/smollm2-135m-instruct", "--max-tokens", "64"]
 HEADLINES: Mapping[str, Sequence[str]] = {
     "bundled-greedy": ("--assisted", *_CODE),
@@ -32,7 +32,6 @@ HEADLINES: Mapping[str, Sequence[str]] = {
     "smollm2-135m-24-layers": (*_SMOLLM2, "--draft", f"{_SMOLLM2[1]}-24-layers", *_CHATS),
     "sources-bundled-code": ("--sources", "model,suffix", *_CODE),
     "sources-smollm2-135m-chats": (*_SMOLLM2, "--sources", "suffix", *_CHATS),
-    "sources-smollm2-135m-code": (*_SMOLLM2, "--sources", "suffix", *_CODE),
     "sources-smollm2-135m-copies": (*_SMOLLM2, "--sources", "suffix", *_COPIES),
 }
 """What ``orchestrator bench --pin`` is given: texts on which nothing is tuned, and default settings."""

@@ -119,7 +119,7 @@ def page(results: Mapping[str, Mapping[str, Any]]) -> str:
 
 
 def _topic(result: Mapping[str, Any]) -> str:
-    kinds = {"prompt_sets": "Draft sources", "advice": "Tuning", "tables": "Forwards on a CPU", "steps": "On a GPU"}
+    kinds = {"advice": "Tuning", "tables": "Forwards on a CPU", "steps": "On a GPU"}
     for key, topic in kinds.items():
         if key in result:
             return topic
@@ -140,9 +140,6 @@ def _section(name: str, result: Mapping[str, Any]) -> Iterator[str]:
     for line in result.get("advice", []):
         yield f"> {line}\n"
     yield from _measured(result.get("rows") or result.get("steps") or result.get("finals", []), result)
-    for prompts, own in result.get("prompt_sets", {}).items():
-        yield f"Prompts of the set `{prompts}`:\n"
-        yield from _measured(own["rows"], own)
     for title, rows in result.get("tables", {}).items():
         yield f"{title}:\n"
         yield from _table(rows, all_columns=True)

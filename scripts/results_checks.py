@@ -26,19 +26,10 @@ class Excuse(NamedTuple):
 
 
 EXCUSED: Mapping[str, Excuse] = {
-    "bundled-greedy": Excuse("58e113795b3986f2"),
-    "bundled-load": Excuse("ba5ba5a412e52d5d"),
-    "bundled-temperature-1": Excuse("283398cffb0820a3"),
-    "chaos": Excuse("41d81441f54bffbb"),
     "cpu-forwards": Excuse("f110402801b9d685"),
-    "fuzz": Excuse("81a5486d3b036cad", "on 9fdd4e1f7f22, whose `chaos.json` the same command had written before"),
     "h200-kernels": Excuse("fc6b6f2eed704a05", "the card had a copy without history: it was f4825cd"),
     "h200": Excuse("7e49b6a1cacf3d22", "the card had a copy without history: it was 7e29e4a, with 8 stages in `added`"),
-    "smollm2-135m-24-layers": Excuse("8ed6f3aa226c2926"),
-    "smollm2-135m-distilled": Excuse("addc879ee21a5fb7"),
     "soak": Excuse("bfb986c3160ba455"),
-    "sources-bundled": Excuse("4db0b7362185b83c"),
-    "sources-smollm2-135m": Excuse("88dffda5d9dc1c4d"),
     "tune-bundled": Excuse("0655e8915698f39f"),
     "tune-random": Excuse("6c0e48b79702b3c1"),
     "tune-smollm2": Excuse("b797f529f6e87ace"),

@@ -12,12 +12,15 @@ TARGET_ALONE = "× the target alone, in the same run; the line is the target alo
 BENCHES = {
     "bundled-greedy": "bundled pair, greedy",
     "bundled-temperature-1": "bundled pair, temperature 1",
-    "smollm2-135m-distilled": "SmolLM2-135M, small draft",
     "smollm2-135m-24-layers": "SmolLM2-135M, draft of 24 layers",
 }
 BENCH_ROWS = ("hf-assisted-all-cores", "spec", "spec+gate", "spec+run-ahead", "spec+run-ahead+auto")
-SOURCES = {"sources-bundled": "bundled pair", "sources-smollm2-135m": "SmolLM2-135M"}
-SOURCE_ROWS = ("hf-prompt-lookup", "hf-assisted", "model+auto", "layer-skip+auto", "suffix+auto", "suffix+model+auto")
+SOURCES = {
+    "sources-smollm2-135m-copies": "SmolLM2-135M, copies",
+    "sources-smollm2-135m-chats": "SmolLM2-135M, chats",
+    "sources-bundled-code": "bundled pair, code",
+}
+SOURCE_ROWS = ("hf-prompt-lookup", "hf-assisted", "model+auto", "suffix+auto")
 GPU_DAY = "h200"
 GPU_DRAFTS = {
     "draft-0.7": "30 layers, acceptance 0.7",
@@ -48,18 +51,15 @@ def draw_plots(results: Results, folder: Path) -> None:
 
 
 def _one_request(results: Results) -> Figure:
-    return _bars({title: _bars_of(results[name]["rows"], BENCH_ROWS) for name, title in BENCHES.items()})
+    return _benches(results, BENCHES, BENCH_ROWS)
 
 
 def _draft_sources(results: Results) -> Figure:
-    return _bars(
-        {
-            f"{title}, {prompts}": _bars_of(own["rows"], SOURCE_ROWS)
-            for name, title in SOURCES.items()
-            for prompts, own in results[name]["prompt_sets"].items()
-        },
-        columns=3,
-    )
+    return _benches(results, SOURCES, SOURCE_ROWS)
+
+
+def _benches(results: Results, titles: Mapping[str, str], rows: Sequence[str]) -> Figure:
+    return _bars({title: _bars_of(results[name]["rows"], rows) for name, title in titles.items()})
 
 
 def _gpu(results: Results) -> Figure:
@@ -84,8 +84,9 @@ def _bars_of(rows: Sequence[Mapping[str, Any]], names: Sequence[str]) -> list[Ba
     return [Bar(row["name"], row["ratio_to_target"], row["ratio_to_target_95"]) for row in own]
 
 
-def _bars(panels: Mapping[str, Sequence[Bar]], columns: int = 2) -> Figure:
+def _bars(panels: Mapping[str, Sequence[Bar]]) -> Figure:
     """Return a figure with a panel of horizontal bars for each title, the first bar at the top."""
+    columns = 2
     rows = -(-len(panels) // columns)
     longest = max(len(bars) for bars in panels.values())
     figure = Figure(figsize=(4.2 * columns, (0.26 * longest + 0.6) * rows + 0.3), layout="constrained")
