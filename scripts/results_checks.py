@@ -83,7 +83,7 @@ def serving_commits_since(commit: str | None) -> int | None:
     """Return how many commits after this one changed what serves; None where nobody knows."""
     if commit is None or not is_ours(commit):
         return None
-    return int(_git("rev-list", "--count", f"{commit}..HEAD", "--", *SERVING) or 0)
+    return int(_git("rev-list", "--count", "--no-merges", f"{commit}..HEAD", "--", *SERVING) or 0)
 
 
 def is_ours(commit: str) -> bool | None:
