@@ -140,12 +140,13 @@ def _close_ranks(model: Any) -> None:
     """Take out the layers of which nothing is left, and correct the configuration."""
     layers, config = _decoder_layers(model), model.config.get_text_config()
     kept = [index for index, layer in enumerate(layers) if type(layer) is not NoLayer]
-    types = getattr(config, "layer_types", None)
     for index in sorted(set(range(len(layers))) - set(kept), reverse=True):
         del layers[index]
+    # What a layer is by its number, such as ``layer_types`` and SmolLM3's ``no_rope_layers``.
+    for name, value in config.to_dict().items():
+        if "layer" in name and isinstance(value, list) and len(value) == config.num_hidden_layers:
+            setattr(config, name, [value[index] for index in kept])
     config.num_hidden_layers = len(kept)
-    if types:
-        config.layer_types = [types[index] for index in kept]
 
 
 def _decoder_layers(model: Any) -> nn.ModuleList:

@@ -25,7 +25,11 @@ def train_draft(
     out: Annotated[Path, typer.Option(metavar="FOLDER", help="Folder of the draft; the same command resumes it.")],
     prompts: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="JSON lines with the beginnings of texts.", show_default="the target's own"),
+        typer.Option(
+            metavar="FILE",
+            help="JSON lines with the beginnings of texts; one in ten is held out, and judges the draft.",
+            show_default="the target's own",
+        ),
     ] = None,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")] = "auto",
     layers: Annotated[
@@ -62,7 +66,8 @@ def _token_ids(path: Path, target: str) -> list[tuple[int, ...]]:
 def _tell(out: Path, report: dict[str, Any]) -> None:
     size, agreed = f"{report['parameters'] / 1e6:.1f} M parameters", f"{report['greedy_agreement']:.0%}"
     lines = (
-        f"{out}: {report['layers']} layers, {size}; its likeliest token is the target's at {agreed} of new positions",
+        f"{out}: {report['layers']} layers, {size}; "
+        f"it agrees with the target at {agreed} of positions in texts held out",
         f"at temperature 1 {report['acceptance_at_temperature_1']:.0%} of its tokens would be accepted",
         f"greedy, γ {report['gamma']}: {report['accepted_per_round']:.2f} accepted a round, "
         f"{report['gain']:.2f} × the target at most",

@@ -93,23 +93,28 @@ def with_layers(costs: Mapping[int, MeasuredCosts], layers: int) -> MeasuredCost
     (few, low), (many, high) = sorted(costs.items())
     share = (layers - few) / (many - few)
     draft = [
-        ForwardCost(a.rows, max(round(a.forward_us + share * (b.forward_us - a.forward_us)), 1))
+        # Measurement noise must not make a deeper draft faster.
+        ForwardCost(a.rows, max(round(a.forward_us + share * max(b.forward_us - a.forward_us, 0)), 1))
         for a, b in zip(low.draft, high.draft, strict=True)
     ]
     return MeasuredCosts(low.target, draft)
 
 
 def best_layers(costs: Mapping[int, MeasuredCosts], depth: int) -> int:
-    """Return the most layers whose token takes at most ``LARGEST_SHARE`` of the target's forward; at least one."""
-    fitting = [layers for layers in range(1, depth) if share_of(with_layers(costs, layers)) <= LARGEST_SHARE]
+    """Return the most layers whose token takes at most ``LARGEST_SHARE`` of the target's forward; at least one.
+
+    Not far more than were measured: the line is not known there.
+    """
+    most = min(depth - 1, 2 * max(costs))
+    fitting = [layers for layers in range(1, most + 1) if share_of(with_layers(costs, layers)) <= LARGEST_SHARE]
     return max(fitting, default=1)
 
 
 def prediction(form: Form) -> Sequence[str]:
     """Return what is told before a draft learns."""
     layers, costs = form
-    gains = [f"{Gain.of(costs, tokens_at(share)).ratio:.2f} × at {share:.0%}" for share in LIKELY]
+    gains = [f"{Gain.of(costs, tokens_at(share)).ratio:.2f} × where it agrees at {share:.0%}" for share in LIKELY]
     return (
-        f"a draft of {layers} layers: a token takes {share_of(costs):.0%} of a forward of the target",
-        f"so it brings {', '.join(gains)} agreement, at most: the time between the services is not in it",
+        f"draft of {layers} layers: a token takes {share_of(costs):.0%} of a forward of the target",
+        f"expected over the target alone, without the time between services: {', '.join(gains)}",
     )

@@ -10,7 +10,7 @@ MAX_LAYERS = 256
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """One draft. With the same recipe, prompts and machine the same draft comes out.
+    """One draft. With the same recipe, ``layers`` included, and prompts, the same machine makes the same draft.
 
     Args:
         target: folder or hub id of the model that the draft is for.
@@ -41,7 +41,7 @@ class Recipe:
         check_range("head_tokens", self.head_tokens, 0, 1 << 24)
         check_range("write_rows", self.write_rows, 2, 1 << 14)
         check_range("rows", self.rows, 2 * self.write_rows, 1 << 24)
-        check_range("row_tokens", self.row_tokens, 32, 1 << 17)
+        check_range("row_tokens", self.row_tokens, 64, 1 << 17)
         check_range("steps", self.steps, 1, MAX_STEPS)
         check_range("step_tokens", self.step_tokens, self.row_tokens, 1 << 24)
         check_range("seed", self.seed, 0, 1 << 63)

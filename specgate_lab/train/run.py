@@ -77,7 +77,6 @@ def make_draft(
     head = head_of(recipe, lessons, config.get_text_config().vocab_size)
     student = Student(new_draft(recipe.target, deepcopy(config), form.layers).to(place), head)
     learned = _train(student, form, recipe, lessons, work, on_progress)
-    student.put_back()
     results = {
         "recipe": asdict(recipe),
         "layers": form.layers,
@@ -119,6 +118,8 @@ def _train(
         word = f", agrees {told['greedy_agreement']:.0%}, {told['gain']:.2f} × the target"
         history.append({"step": check.step, "seconds": round(check.seconds), **told})
         write_json(work / HISTORY, history, "out")
+    # As it will be stored.
+    student.draft.to(torch.bfloat16).float()
     return {**_told(judge(student, judged), form.costs), "history": history}
 
 

@@ -41,7 +41,7 @@ def beginnings_of(
             problem = f"prompt {number} has {len(prompt)} tokens, and rows have {row_tokens}: raise --row-tokens to"
             raise InvalidArgument("prompts", f"{problem} {2 * len(prompt)} or more")
     if prompts:
-        return list(prompts)
+        return list(dict.fromkeys(prompts))
     if tokenizer is None:
         raise InvalidArgument("prompts", "are needed: the target has no tokenizer to begin a text with")
     beginning = _users_turn(tokenizer) or _first_token(tokenizer)
@@ -94,8 +94,8 @@ def write(target: Any, beginnings: Sequence[Beginning], row_tokens: int, seed: i
         ids[row, width - len(one) : width] = torch.tensor(one)
     mask = (torch.arange(row_tokens, device=device) >= starts.to(device)[:, None]).long()
     positions = (mask.cumsum(-1) - 1).clamp(min=0)
-    # By chance: with rows in turns, the same prompts would always be greedy ones.
-    greedy = torch.rand(num, generator=torch.Generator().manual_seed(seed)) < 0.5
+    # Half of them by chance: with rows in turns, the same prompts would always be greedy ones.
+    greedy = torch.randperm(num, generator=torch.Generator().manual_seed(seed)) % 2 == 0
     kept = Lessons(
         ids.int().cpu(),
         starts,

@@ -9,10 +9,10 @@ import torch
 import torch.nn.functional as F
 from safetensors.torch import load_file
 
-from specgate_lab.train.gain import tokens_of
 from specgate_lab.train.lessons import Lessons, batches, write_tensors
 from specgate_lab.train.recipe import Recipe
 from specgate_lab.train.student import Student
+from specgate_lab.train.texts import LEAD_TOKENS
 
 MUON_LR, ADAM_LR = 0.004, 0.001
 """For layers that a target has trained already."""
@@ -46,10 +46,10 @@ class Optimizers:
         matrices = [p for n, p in named if p.ndim == 2 and "embed" not in n and "lm_head" not in n]
         others = [p for _, p in named if not any(p is one for one in matrices)]
         self._parameters = [p for _, p in named]
-        self._both = [
-            torch.optim.Muon(matrices, lr=muon_lr, weight_decay=0.01),
-            torch.optim.AdamW(others, lr=adam_lr, betas=(0.9, 0.95), weight_decay=0.0),
-        ]
+        self._both: list[torch.optim.Optimizer] = [torch.optim.Muon(matrices, lr=muon_lr, weight_decay=0.01)]
+        # Norms of some models have no weights.
+        if others:
+            self._both.append(torch.optim.AdamW(others, lr=adam_lr, betas=(0.9, 0.95), weight_decay=0.0))
         self._rates = [[group["lr"] for group in one.param_groups] for one in self._both]
 
     def step(self, loss: torch.Tensor, factor: float) -> None:
@@ -81,18 +81,14 @@ class Optimizers:
 class Judgement(NamedTuple):
     """What a draft is worth, on texts of the target.
 
-    ``greedy_agreement``: how often its likeliest token is the target's, in the texts that are the target's likeliest
-    tokens; ``agrees``: where, text by text. ``acceptance``: the mean probability that rejection sampling keeps a token
+    ``greedy_agreement``: how often its likeliest token is the target's, where a text is the target's likeliest tokens;
+    ``agrees``: where, text by text. ``acceptance``: the mean probability that rejection sampling keeps a token
     that it draws, in the texts that the target drew, at temperature 1.
     """
 
     greedy_agreement: float
     acceptance: float
     agrees: list[list[bool]]
-
-    def accepted(self, gamma: int) -> float:
-        """Return the draft tokens that a round accepts, greedy."""
-        return tokens_of(self.agrees)(gamma) - 1
 
 
 class Check(NamedTuple):
@@ -195,7 +191,7 @@ def judge(student: Student, lessons: Lessons) -> Judgement:
         lengths = part.judged.sum(-1).tolist()
         for is_greedy, hit, one in zip(part.greedy.tolist(), hits.split(lengths), both.split(lengths), strict=True):
             if is_greedy:
-                agrees.append(hit.tolist())
+                agrees.append(hit[LEAD_TOKENS:].tolist())
             else:
                 kept.append(one.cpu())
     greedy = [hit for one in agrees for hit in one]

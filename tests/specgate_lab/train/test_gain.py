@@ -20,4 +20,3 @@ def test_tokens_of_a_round() -> None:
     # Rounds of γ 2: accepted 2 and the target's own, then 0 and its own, then 1 and its own.
     assert tokens_of([[True, True, False], [False, True, False]])(2) == 2.0
     assert tokens_of([[True] * 9])(2) == 3.0
-    assert tokens_of([])(3) == 0.0
