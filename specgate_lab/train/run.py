@@ -25,7 +25,7 @@ from specgate_lab.train.forms import Form, MeasureCosts, chosen_form, prediction
 from specgate_lab.train.gain import Gain, share_of, tokens_of
 from specgate_lab.train.lessons import Lessons, chunk_path, is_whole, read_chunks
 from specgate_lab.train.recipe import Recipe
-from specgate_lab.train.student import Student, head_of, kept_layers, new_draft, save
+from specgate_lab.train.student import Student, head_of, kept_layers, new_draft, round_weights, save
 from specgate_lab.train.texts import Beginning, beginnings_of, write_texts
 from specgate_lab.train.training import Judgement, Trainer, judge
 
@@ -118,8 +118,7 @@ def _train(
         word = f", agrees {told['greedy_agreement']:.0%}, {told['gain']:.2f} × the target"
         history.append({"step": check.step, "seconds": round(check.seconds), **told})
         write_json(work / HISTORY, history, "out")
-    # As it will be stored.
-    student.draft.to(torch.bfloat16).float()
+    round_weights(student.draft)
     return {**_told(judge(student, judged), form.costs), "history": history}
 
 

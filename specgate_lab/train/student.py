@@ -46,6 +46,12 @@ def new_draft(name: str, config: PretrainedConfig, keeps: int) -> Any:
     return draft
 
 
+def round_weights(draft: Any) -> None:
+    """Round a draft's weights to bfloat16, as they are stored; nothing else of it, such as rotary angles."""
+    for weights in draft.parameters():
+        weights.data = weights.data.bfloat16().to(weights.dtype)
+
+
 class Head(NamedTuple):
     """The tokens that a draft can propose, ascending, None being all; and their share of the target's probability."""
 
