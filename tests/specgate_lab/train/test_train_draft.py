@@ -59,8 +59,19 @@ def measure(target: str, drafts: Mapping[int, Path]) -> dict[int, MeasuredCosts]
     return {n: MeasuredCosts(widths, [ForwardCost(1, 100 * (n + 1)), ForwardCost(9, 900)]) for n in drafts}
 
 
-def made(recipe: Recipe, out: Path, prompts: Any = PROMPTS, device: str = "cpu", on_progress: Any = quiet) -> Any:
-    return make_draft(recipe, out, prompts, device, measure, on_progress, quiet)
+def made(
+    recipe: Recipe,
+    out: Path,
+    prompts: Any = PROMPTS,
+    device: str = "cpu",
+    on_progress: Any = quiet,
+    costs: Any = measure,
+) -> Any:
+    return make_draft(recipe, out, prompts, device, costs, on_progress, quiet)
+
+
+def not_again(*_: Any) -> None:
+    raise AssertionError
 
 
 def killed_at(stage: str, done: int) -> Any:
@@ -112,12 +123,22 @@ def test_a_killed_run_resumes_and_ends_as_if_it_had_not_been_killed(
     (tmp_path / WORK / ".texts-00001.safetensors.unfinished").write_bytes(b"half of")
     assert not (tmp_path / "config.json").exists()
     seen: list[tuple[str, int]] = []
-    report = made(recipe(target), tmp_path, on_progress=lambda *told: seen.append(told[:2]))
+    report = made(recipe(target), tmp_path, on_progress=lambda *told: seen.append(told[:2]), costs=not_again)
     # After a kill at step 5 the run resumes from the checkpoint of step 4.
     assert ("draft learns", 4 if stage == "draft learns" else 0) in seen
     assert [check["step"] for check in report["history"]] == [2, 4, 6]
     for name, value in weights(whole).items():
         torch.testing.assert_close(weights(tmp_path)[name], value, rtol=0, atol=0)
+
+
+def test_a_draft_that_agrees_no_more_often_learns_no_longer(
+    target: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(training, "CHECK_STEPS", 2)
+    monkeypatch.setattr(training, "LEAST_RISE", 1.0)
+    report = made(recipe(target, steps=40), tmp_path)
+    # Three checks without a rise after the first; then the rates fall for as long.
+    assert report["history"][-1]["step"] == 16
 
 
 def test_what_the_target_says_of_its_own_text_is_what_was_kept(target: Path) -> None:
