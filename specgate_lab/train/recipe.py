@@ -28,11 +28,11 @@ class Recipe:
     target: str
     layers: int | None = None
     head_tokens: int = 8192
-    rows: int = 2048
+    rows: int = 4096
     row_tokens: int = 256
-    write_rows: int = 64
+    write_rows: int = 256
     steps: int = 2000
-    step_tokens: int = 2048
+    step_tokens: int = 4096
     seed: int = 0
 
     def __post_init__(self) -> None:

@@ -186,7 +186,9 @@ def _fingerprint(name: str) -> str:
 
 
 def _load_target(name: str, device: torch.device) -> Any:
-    dtype = getattr(torch, dtype_on("auto", device.type))
+    # Texts need no float32: a CPU with bfloat16 of its own writes them twice as fast with it.
+    has_bfloat16 = any(torch.cpu.get_capabilities().get(one) for one in ("amx_bf16", "avx512_bf16"))
+    dtype = torch.bfloat16 if device.type == "cpu" and has_bfloat16 else getattr(torch, dtype_on("auto", device.type))
     model = _loaded(AutoModelForCausalLM, name, dtype=dtype, use_safetensors=True)
     return model.to(device).eval().requires_grad_(False)
 

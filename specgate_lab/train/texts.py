@@ -108,14 +108,15 @@ def write(target: Any, beginnings: Sequence[Beginning], row_tokens: int, seed: i
     generator = torch.Generator(device).manual_seed(seed)
     takes = inspect.signature(target.forward).parameters
     keep_last = {"logits_to_keep": 1} if "logits_to_keep" in takes else {}
-    noise = torch.empty(num, target.config.get_text_config().vocab_size, device=device)
     cache, begin = DynamicCache(config=target.config), 0
     for end in range(width, row_tokens):
         step = {"attention_mask": mask[:, :end], "position_ids": positions[:, begin:end]}
         out = target(input_ids=ids[:, begin:end], past_key_values=cache, use_cache=True, **step, **keep_last)
         log_probs = out.logits[:, -1].float().log_softmax(-1)
         # A sample, as multinomial would give in ten times as long.
-        chosen = (log_probs.exp() / noise.exponential_(generator=generator)).argmax(-1)
+        sums = log_probs.exp().cumsum(-1)
+        drawn = torch.rand(num, 1, generator=generator, device=device) * sums[:, -1:]
+        chosen = torch.searchsorted(sums, drawn, right=True)[:, 0].clamp(max=sums.shape[1] - 1)
         if end >= width + LEAD_TOKENS:
             chosen = torch.where(greedy.to(device), log_probs.argmax(-1), chosen)
         top = log_probs.topk(TOP, dim=-1)

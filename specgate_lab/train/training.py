@@ -14,8 +14,8 @@ from specgate_lab.train.recipe import Recipe
 from specgate_lab.train.student import Student
 from specgate_lab.train.texts import LEAD_TOKENS
 
-MUON_LR, ADAM_LR = 0.004, 0.001
-"""For layers that a target has trained already."""
+MUON_LR, ADAM_LR = 0.05, 0.004
+"""On other texts of SmolLM2-135M, 80 steps: 0.08 agreed more often than 0.03, 0.2 was no better, 0.004 far behind."""
 WARM_UP = 50
 CHECK_STEPS = 100
 PATIENCE, LEAST_RISE = 3, 0.003
@@ -124,7 +124,7 @@ class Trainer:
         begin_s = time.perf_counter() - self._seconds
         while self.step < self.last_step:
             self._student.draft.train()
-            with torch.autocast(self._student.draft.device.type, torch.bfloat16):
+            with self._autocast():
                 loss = loss_of(self._student, next(todo))
             self._optimizers.step(loss, rate_factor(self.step, self._decay_from, self.last_step))
             self.step += 1
@@ -140,12 +140,17 @@ class Trainer:
         return min(2 * self._decay_from + self._recipe.steps % 2, self._recipe.steps)
 
     def _check(self, judged: Lessons) -> Check:
-        judgement = judge(self._student, judged)
+        # Half as long as with the float32 that the draft is judged with in the end.
+        with self._autocast():
+            judgement = judge(self._student, judged)
         self._rises.append(judgement.greedy_agreement)
         before, recent = self._rises[:-PATIENCE], self._rises[-PATIENCE:]
         if self.step < self._decay_from and before and max(recent) < max(before) + LEAST_RISE:
             self._decay_from = self.step
         return Check(self.step, self._seconds, judgement)
+
+    def _autocast(self) -> torch.autocast:
+        return torch.autocast(self._student.draft.device.type, torch.bfloat16)
 
     def _save(self) -> None:
         numbers = torch.tensor([self.step, self._decay_from, self._seconds, *self._rises], dtype=torch.float64)
