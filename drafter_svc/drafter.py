@@ -165,8 +165,10 @@ class DraftSession:
         logits = masked(logits, step)
         probs = sampling.log_probs(adjusted(logits, step), step.params)[0].exp()
         token_id, distribution = self._sample_support(probs, step.position, limits.round)
+        if not step.with_probs:
+            return DraftToken(token_id, distribution=distribution)
         raw = logits[0, : self.vocab_size].float().softmax(-1)
-        return DraftToken(token_id, float(raw[token_id]) if step.with_probs else 1.0, distribution)
+        return DraftToken(token_id, float(raw[token_id]), distribution)
 
     def _sampling_step(
         self, sequence: KVSequence, start: int, drafted: Sequence[int] = (), *, with_probs: bool = False

@@ -72,6 +72,7 @@ def _body(model: str, request: GenerationRequest, text: str) -> dict[str, Any]:
         "gamma": request.gamma,
         "gate": request.gate,
         "gate_threshold": request.threshold,
+        "draft_threshold": request.draft_threshold,
         "verification": request.verification,
         "return_sources": True,
         "return_token_ids": True,

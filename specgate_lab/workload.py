@@ -94,6 +94,7 @@ def request_object(request: GenerationRequest) -> dict[str, Any]:
         "gamma": request.max_gamma,
         "gate": str(request.gate),
         "gate_threshold": request.threshold,
+        "draft_threshold": request.draft_threshold,
         "verification": str(request.verification),
         "temperature": request.sampling.temperature,
         "seed": request.seed,

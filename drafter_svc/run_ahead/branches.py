@@ -166,7 +166,7 @@ class BranchSet:
             self.announced = next(iter(drafts))
             committed = self.proposed.start - len(self.assumed)
             proposals = (
-                AnnouncedProposal(self.assumed + ids, tuple(draft.token_ids), self._context.method)
+                AnnouncedProposal(self.assumed + ids, tuple(draft.token_ids), self._context.method, draft.confidences)
                 for ids, draft in drafts.items()
             )
             announce(Announcement(committed, tuple(proposals), self.limits.gamma, self.limits.stop_below))

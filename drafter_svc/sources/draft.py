@@ -13,7 +13,7 @@ from specgate.types import DraftMethod, DraftRequest, Proposal, SparseDistributi
 class DraftToken(NamedTuple):
     """One drafted token. In rejection mode ``distribution`` is what it was sampled from.
 
-    ``prob``: its raw probability, if the draft may stop at an unsure token; else 1.
+    ``prob``: its raw probability (temperature 1, no filters), if the draft may stop at an unsure token; else 1.
     """
 
     token_id: int
@@ -51,6 +51,11 @@ class Draft:
         return [token.token_id for token in self.tokens]
 
     @property
+    def confidences(self) -> tuple[float, ...]:
+        """The raw probability of each token; none if the draft does not stop at an unsure one."""
+        return tuple(token.prob for token in self.tokens) if self.limits.stop_below > 0 else ()
+
+    @property
     def start(self) -> int:
         """Position of the first drafted token."""
         return len(self.sequence) - len(self.tokens)
@@ -79,4 +84,5 @@ class Draft:
             from_run_ahead=0 < num_prepared == len(self.tokens),
             num_prepared=num_prepared,
             method=method,
+            draft_confidences=self.confidences,
         )

@@ -144,15 +144,17 @@ class Announcer:
         known = self._known.get(request.token_ids)
         if known is None or request.position != self._length:
             return None
-        (_, ids, method), announcement = known
+        (_, ids, method, confidences), announcement = known
         # The announced value was rounded to a float32 on the wire.
         if not math.isclose(request.stop_below, announcement.stop_below, rel_tol=1e-6):
             return None
         has_ended = len(ids) < announcement.gamma
         if not request.gamma or (len(ids) < request.gamma and not has_ended):
             return None
-        ids = ids[: request.gamma]
-        proposal = Proposal(ids, from_run_ahead=True, num_prepared=len(ids), method=method)
+        ids, confidences = ids[: request.gamma], confidences[: request.gamma]
+        proposal = Proposal(
+            ids, from_run_ahead=True, num_prepared=len(ids), method=method, draft_confidences=confidences
+        )
         return proposal.as_certain() if self._rejects else proposal
 
     def commit(self, request: DraftRequest) -> None:

@@ -4,7 +4,7 @@ from collections import Counter
 from dataclasses import dataclass, field, replace
 from typing import Self
 
-from orchestrator.policy.gates import AUTO_GAMMA, DEFAULT_GATE, DEFAULT_THRESHOLD, FIXED_GAMMA, Gate, check_threshold
+from orchestrator.policy.gates import AUTO_GAMMA, DEFAULT_GATE, DEFAULT_THRESHOLD, FIXED_GAMMA, Gate, check_thresholds
 from specgate.errors import InvalidArgument
 from specgate.types import (
     MAX_GAMMA,
@@ -32,6 +32,7 @@ class GenerationRequest:
     - ``gamma``: draft tokens per round; 0 is the target alone. Under ``auto`` it is the most that the gate picks. None
       is 8 for ``auto`` (16 if the drafter copies from the text) and 5 for the other gates.
     - ``gate_threshold``: None is 0.5 for target_confidence and 0.4 for draft_confidence; the others have none.
+    - ``draft_threshold``: with target_confidence, a draft ends after its first token of which the draft is less sure.
     - ``cache_salt``: requests share cached prefixes only with requests of the same salt.
     - ``grammar``: constrains the answer; None allows any text.
     - ``min_tokens``: the text does not end before so many tokens.
@@ -52,6 +53,7 @@ class GenerationRequest:
     gamma: int | None = None
     gate: Gate = DEFAULT_GATE
     gate_threshold: float | None = None
+    draft_threshold: float | None = None
     verification: Verification = Verification.SHARED_NOISE
     logprobs: int | None = None
     cache_salt: str = ""
@@ -65,7 +67,8 @@ class GenerationRequest:
     def __post_init__(self) -> None:
         check_range("gamma", self.max_gamma, 0, MAX_GAMMA)
         check_range("gate_threshold", self.threshold, 0.0, 1.0)
-        check_threshold(self.gate, self.gate_threshold)
+        check_range("draft_threshold", self.draft_threshold or 0.0, 0.0, 1.0)
+        check_thresholds(self.gate, self.gate_threshold, self.draft_threshold)
         check_range("min_tokens", self.min_tokens, 0, max(0, self.max_tokens))
         check_range("cache_salt (characters)", len(self.cache_salt), 0, MAX_CACHE_SALT)
         check_range("stop (strings)", len(self.stop), 0, MAX_STOP_STRINGS)
@@ -99,6 +102,11 @@ class GenerationRequest:
     @property
     def threshold(self) -> float:
         return DEFAULT_THRESHOLD[self.gate] if self.gate_threshold is None else self.gate_threshold
+
+    @property
+    def stop_below(self) -> float:
+        """See ``RoundPlan``."""
+        return self.threshold if self.gate is Gate.DRAFT_CONFIDENCE else self.draft_threshold or 0.0
 
 
 @dataclass(slots=True)

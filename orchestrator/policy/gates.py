@@ -19,11 +19,15 @@ FIXED_GAMMA, AUTO_GAMMA = 5, 8
 """Default draft tokens per round: of a fixed gate, and the most that ``auto`` picks."""
 
 
-def check_threshold(gate: Gate, threshold: float | None) -> None:
-    """Raise InvalidArgument for a threshold above 0 of a gate without a threshold."""
+def check_thresholds(gate: Gate, threshold: float | None, draft_threshold: float | None) -> None:
+    """Raise InvalidArgument for a threshold above 0 that the gate does not have."""
     if threshold and gate not in (Gate.TARGET_CONFIDENCE, Gate.DRAFT_CONFIDENCE):
         gated = f"{Gate.TARGET_CONFIDENCE} or {Gate.DRAFT_CONFIDENCE}"
         raise InvalidArgument("gate_threshold", f"{threshold:g}: the gate {gate} has no threshold; use {gated}")
+    if draft_threshold and gate is not Gate.TARGET_CONFIDENCE:
+        raise InvalidArgument(
+            "draft_threshold", f"{draft_threshold:g}: is for {Gate.TARGET_CONFIDENCE}, not for {gate}"
+        )
 
 
 class Asked(Protocol):
@@ -44,6 +48,11 @@ class Asked(Protocol):
 
     @property
     def threshold(self) -> float: ...
+
+    @property
+    def stop_below(self) -> float:
+        """See ``RoundPlan``."""
+        ...
 
     @property
     def verification(self) -> Verification: ...
@@ -124,12 +133,13 @@ class Policy(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class AlwaysDraft:
-    """``none``: drafts gamma tokens in every round."""
+    """``none``: drafts gamma tokens in every round. ``draft_confidence``: ends a draft as ``stop_below`` says."""
 
     gamma: int
+    stop_below: float = 0.0
 
     def plan(self, session: Progress) -> RoundPlan:
-        return RoundPlan(self.gamma)
+        return RoundPlan(self.gamma, self.stop_below)
 
     def plan_ahead(self, session: Progress) -> ExpectedPlan:
         return ExpectedPlan(self.plan(session))
@@ -140,11 +150,12 @@ class TargetConfidence:
     """``target_confidence``: the target decodes alone while its confidence is below the threshold.
 
     The gate is open before the first token. The verifier applies the same rule within a round. So the gate is closed
-    here only if the last round ended for another reason.
+    here only if the last round ended for another reason. With ``stop_below`` both confidences decide.
     """
 
     gamma: int
     threshold: float
+    stop_below: float = 0.0
 
     def plan(self, session: Progress) -> RoundPlan:
         closed = session.confidence is not None and session.confidence < self.threshold
@@ -155,21 +166,7 @@ class TargetConfidence:
 
     def _plan(self, gamma: int, session: Progress) -> RoundPlan:
         why_alone = None if gamma else WhyAlone.GATE
-        return RoundPlan(gamma, solo_below=self.threshold, max_solo_tokens=session.remaining, why_alone=why_alone)
-
-
-@dataclass(frozen=True, slots=True)
-class DraftConfidence:
-    """``draft_confidence``: a draft ends after its first token below the threshold, and keeps that token."""
-
-    gamma: int
-    threshold: float
-
-    def plan(self, session: Progress) -> RoundPlan:
-        return RoundPlan(self.gamma, stop_below=self.threshold)
-
-    def plan_ahead(self, session: Progress) -> ExpectedPlan:
-        return ExpectedPlan(self.plan(session))
+        return RoundPlan(gamma, self.stop_below, self.threshold, session.remaining, why_alone=why_alone)
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,12 +241,10 @@ def make_policy(request: Asked, drafter: DrafterState, learner: PolicyMaker) -> 
         return TargetAlone()
     policy: Policy
     match request.gate:
-        case Gate.NONE:
-            policy = AlwaysDraft(request.max_gamma)
+        case Gate.NONE | Gate.DRAFT_CONFIDENCE:
+            policy = AlwaysDraft(request.max_gamma, request.stop_below)
         case Gate.TARGET_CONFIDENCE:
-            policy = TargetConfidence(request.max_gamma, request.threshold)
-        case Gate.DRAFT_CONFIDENCE:
-            policy = DraftConfidence(request.max_gamma, request.threshold)
+            policy = TargetConfidence(request.max_gamma, request.threshold, request.stop_below)
         case Gate.AUTO:
             policy = learner.policy(request, drafter)
     return WithinLimits(policy, drafter)

@@ -39,6 +39,7 @@ class PromptLine(BaseModel):
     gamma: int = 0
     gate: Gate = Gate.NONE
     gate_threshold: float | None = None
+    draft_threshold: float | None = None
     verification: Verification = Verification.SHARED_NOISE
     logprobs: int | None = None
     cache_salt: str = ""

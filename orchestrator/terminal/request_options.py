@@ -40,6 +40,14 @@ class DraftingOptions:
             f"{DEFAULT_THRESHOLD[Gate.DRAFT_CONFIDENCE]} for draft_confidence; the others have none",
         ),
     ] = None
+    draft_threshold: Annotated[
+        float | None,
+        _drafting(
+            metavar="P",
+            help="With target_confidence: a draft ends after its first token of which the draft is less sure, 0 to 1.",
+            show_default="off",
+        ),
+    ] = None
     verification: Annotated[
         Verification, _drafting(help="How draft tokens are accepted. Both keep the target's distribution.")
     ] = Verification.SHARED_NOISE
@@ -93,6 +101,7 @@ def request_for(
         gamma=drafting.gamma if gate is Gate.AUTO else fixed_gamma(models, drafting.gamma),
         gate=gate,
         gate_threshold=drafting.gate_threshold,
+        draft_threshold=drafting.draft_threshold,
         verification=drafting.verification,
     )
     check_limits(request)

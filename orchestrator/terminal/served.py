@@ -10,8 +10,8 @@ from specgate.types import DraftMethod, SamplingParams
 
 _SAMPLING = tuple(field.name for field in fields(SamplingParams))
 _SHARED = (
-    "max_tokens", "seed", "stop", "ignore_eos", "min_tokens", "gamma", "gate", "verification", "logprobs",
-    "prompt_logprobs", "grammar", "cache_salt",
+    "max_tokens", "seed", "stop", "ignore_eos", "min_tokens", "gamma", "gate", "draft_threshold", "verification",
+    "logprobs", "prompt_logprobs", "grammar", "cache_salt",
 )  # fmt: skip
 _COUNTED = (
     "prompt_tokens", "completion_tokens", "seed", "rounds", "solo_tokens", "target_forwards", "near_ties",

@@ -77,6 +77,7 @@ def _params_to_pb(params: Params) -> pb2.GenerationParams:
         min_tokens=params.min_tokens,
         gate=None if params.gate is None else f"GATE_{Gate(params.gate).name}",
         gate_threshold=params.gate_threshold,
+        draft_threshold=params.draft_threshold,
         verification=None if params.verification is None else verification_to_pb(Verification(params.verification)),
         grammar=grammar_to_pb(params.grammar),
         cache_salt=params.cache_salt,

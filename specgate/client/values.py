@@ -49,6 +49,7 @@ class Params(SamplingParams):
     gamma: int | None = None
     gate: Gate | None = None
     gate_threshold: float | None = None
+    draft_threshold: float | None = None
     verification: Verification | None = None
     logprobs: int | None = None
     prompt_logprobs: int | None = None

@@ -5,7 +5,7 @@ Token ids are not held against a vocabulary here: the services know it (``valida
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 from specgate.errors import InvalidArgument
@@ -79,6 +79,7 @@ def draft_response_to_pb(round_number: int, proposal: Proposal) -> drafter_servi
         draft_us=min(proposal.draft_us, MAX_UINT32),
         num_prepared=proposal.num_prepared,
         method=draft_method_to_pb(proposal.method),
+        draft_confidences=proposal.draft_confidences,
     )
 
 
@@ -93,7 +94,17 @@ def draft_response_from_pb(pb: drafter_service_pb2.DraftResponse, gamma: int = M
         draft_us=pb.draft_us,
         num_prepared=pb.num_prepared,
         method=draft_method_from_pb(pb.method),
+        draft_confidences=confidences_from_pb("draft_confidences", pb.draft_confidences, len(proposal)),
     )
+
+
+def confidences_from_pb(field: str, confidences: Collection[float], num_tokens: int) -> tuple[float, ...]:
+    """Return the confidences of so many tokens: one a token, or none."""
+    if confidences:
+        check_length(field, confidences, num_tokens, num_tokens)
+    for confidence in confidences:
+        check_range(field, confidence, 0.0, MAX_CONFIDENCE)
+    return tuple(confidences)
 
 
 def verify_round_to_pb(request: VerifyRequest) -> verifier_service_pb2.VerifyRound:
@@ -154,12 +165,10 @@ def verdict_from_pb(pb: verifier_service_pb2.VerifyResponse, num_draft_tokens: i
     """Return the domain's value; ``num_draft_tokens`` were proposed, and no more can have been accepted."""
     check_range("num_accepted", pb.num_accepted, 0, num_draft_tokens)
     check_range("confidence", pb.confidence, 0.0, MAX_CONFIDENCE)
-    if pb.accepted_confidences:
-        check_length("accepted_confidences", pb.accepted_confidences, pb.num_accepted, pb.num_accepted)
     if pb.logprobs:
         num_emitted = pb.num_accepted + pb.HasField("token_id")
         check_length("logprobs", pb.logprobs, num_emitted, num_emitted)
-    verdict = Verdict(
+    return Verdict(
         round=pb.round,
         num_accepted=pb.num_accepted,
         token_id=pb.token_id if pb.HasField("token_id") else None,
@@ -173,13 +182,10 @@ def verdict_from_pb(pb: verifier_service_pb2.VerifyResponse, num_draft_tokens: i
         batch_sessions=pb.batch_sessions,
         batch_rows=pb.batch_rows,
         forward_us=pb.forward_us,
-        accepted_confidences=tuple(pb.accepted_confidences),
+        accepted_confidences=confidences_from_pb("accepted_confidences", pb.accepted_confidences, pb.num_accepted),
         follow_up=pb.follow_up,
         cached_tokens=pb.cached_tokens,
     )
-    for confidence in verdict.accepted_confidences:
-        check_range("accepted_confidences", confidence, 0.0, MAX_CONFIDENCE)
-    return verdict
 
 
 def prompt_logprobs_to_pb(logprobs: Sequence[TokenLogprobs]) -> verifier_service_pb2.VerifyResponse:

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from itertools import islice
 
 from specgate.errors import InvalidArgument
-from specgate.rpc.convert import draft_method_from_pb, draft_method_to_pb
+from specgate.rpc.convert import confidences_from_pb, draft_method_from_pb, draft_method_to_pb
 from specgate.rpc.validate import check_length
 from specgate.types import (
     ALWAYS_SOLO,
@@ -39,6 +39,7 @@ def announcement_to_pb(announcement: Announcement) -> drafter_service_pb2.DraftR
         gamma=announcement.gamma,
         stop_below=announcement.stop_below,
         methods=_methods_to_pb(proposals),
+        draft_confidences=[confidence for one in proposals for confidence in one.draft_confidences],
     )
     return drafter_service_pb2.DraftResponse(announced=announced)
 
@@ -55,9 +56,17 @@ def announcement_from_pb(pb: drafter_service_pb2.Announcement) -> Announcement:
     if pb.methods:
         check_length("announced.methods", pb.methods, *(len(pb.num_committed),) * 2)
     methods = tuple(map(draft_method_from_pb, pb.methods)) or (DraftMethod.MODEL,) * len(pb.num_committed)
+    confidences = iter(
+        confidences_from_pb("announced.draft_confidences", pb.draft_confidences, sum(pb.num_draft_tokens))
+    )
     token_ids, each = iter(pb.token_ids), zip(pb.num_committed, pb.num_draft_tokens, methods, strict=True)
     proposals = (
-        AnnouncedProposal(tuple(islice(token_ids, committed)), tuple(islice(token_ids, drafted)), method)
+        AnnouncedProposal(
+            tuple(islice(token_ids, committed)),
+            tuple(islice(token_ids, drafted)),
+            method,
+            tuple(islice(confidences, drafted)),
+        )
         for committed, drafted, method in each
     )
     return Announcement(pb.position, tuple(proposals), pb.gamma, pb.stop_below)

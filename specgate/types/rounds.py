@@ -57,7 +57,8 @@ class Proposal:
 
     ``draft_probs`` has one distribution a token in rejection mode above temperature 0, and is empty otherwise.
     ``num_prepared`` tokens, the first ones, were there when the drafter turned to the round; ``from_run_ahead``: all of
-    them. ``method`` drafted it.
+    them. ``method`` drafted it. ``draft_confidences`` are the draft's raw probabilities (temperature 1, no filters) of
+    its tokens, where the round had ``stop_below`` above 0; empty if unknown. The verifier is not sent them.
     """
 
     draft_token_ids: tuple[int, ...] = ()
@@ -66,6 +67,7 @@ class Proposal:
     draft_us: int = 0
     num_prepared: int = 0
     method: DraftMethod = DraftMethod.MODEL
+    draft_confidences: tuple[float, ...] = ()
 
     def __len__(self) -> int:
         return len(self.draft_token_ids)
@@ -79,11 +81,15 @@ NO_PROPOSAL = Proposal()
 
 
 class AnnouncedProposal(NamedTuple):
-    """What ``method`` would propose if ``token_ids``, of which there is one or more, were committed."""
+    """What ``method`` would propose if ``token_ids``, of which there is one or more, were committed.
+
+    ``draft_confidences`` as in a ``Proposal``.
+    """
 
     token_ids: tuple[int, ...]
     draft_token_ids: tuple[int, ...]
     method: DraftMethod = DraftMethod.MODEL
+    draft_confidences: tuple[float, ...] = ()
 
 
 class Announcement(NamedTuple):

@@ -35,7 +35,7 @@ class DraftRound(_message.Message):
     def __init__(self, round: _Optional[int] = ..., position: _Optional[int] = ..., num_accepted: _Optional[int] = ..., token_ids: _Optional[_Iterable[int]] = ..., gamma: _Optional[int] = ..., stop_below: _Optional[float] = ..., prepare: _Optional[int] = ...) -> None: ...
 
 class DraftResponse(_message.Message):
-    __slots__ = ("round", "proposal", "from_run_ahead", "draft_us", "opened", "announced", "num_prepared", "method", "session_idle_ms")
+    __slots__ = ("round", "proposal", "from_run_ahead", "draft_us", "opened", "announced", "num_prepared", "method", "session_idle_ms", "draft_confidences")
     ROUND_FIELD_NUMBER: _ClassVar[int]
     PROPOSAL_FIELD_NUMBER: _ClassVar[int]
     FROM_RUN_AHEAD_FIELD_NUMBER: _ClassVar[int]
@@ -45,6 +45,7 @@ class DraftResponse(_message.Message):
     NUM_PREPARED_FIELD_NUMBER: _ClassVar[int]
     METHOD_FIELD_NUMBER: _ClassVar[int]
     SESSION_IDLE_MS_FIELD_NUMBER: _ClassVar[int]
+    DRAFT_CONFIDENCES_FIELD_NUMBER: _ClassVar[int]
     round: int
     proposal: _types_pb2.Proposal
     from_run_ahead: bool
@@ -54,10 +55,11 @@ class DraftResponse(_message.Message):
     num_prepared: int
     method: _types_pb2.DraftMethod
     session_idle_ms: int
-    def __init__(self, round: _Optional[int] = ..., proposal: _Optional[_Union[_types_pb2.Proposal, _Mapping]] = ..., from_run_ahead: bool = ..., draft_us: _Optional[int] = ..., opened: bool = ..., announced: _Optional[_Union[Announcement, _Mapping]] = ..., num_prepared: _Optional[int] = ..., method: _Optional[_Union[_types_pb2.DraftMethod, str]] = ..., session_idle_ms: _Optional[int] = ...) -> None: ...
+    draft_confidences: _containers.RepeatedScalarFieldContainer[float]
+    def __init__(self, round: _Optional[int] = ..., proposal: _Optional[_Union[_types_pb2.Proposal, _Mapping]] = ..., from_run_ahead: bool = ..., draft_us: _Optional[int] = ..., opened: bool = ..., announced: _Optional[_Union[Announcement, _Mapping]] = ..., num_prepared: _Optional[int] = ..., method: _Optional[_Union[_types_pb2.DraftMethod, str]] = ..., session_idle_ms: _Optional[int] = ..., draft_confidences: _Optional[_Iterable[float]] = ...) -> None: ...
 
 class Announcement(_message.Message):
-    __slots__ = ("position", "num_committed", "num_draft_tokens", "token_ids", "gamma", "stop_below", "methods")
+    __slots__ = ("position", "num_committed", "num_draft_tokens", "token_ids", "gamma", "stop_below", "methods", "draft_confidences")
     POSITION_FIELD_NUMBER: _ClassVar[int]
     NUM_COMMITTED_FIELD_NUMBER: _ClassVar[int]
     NUM_DRAFT_TOKENS_FIELD_NUMBER: _ClassVar[int]
@@ -65,6 +67,7 @@ class Announcement(_message.Message):
     GAMMA_FIELD_NUMBER: _ClassVar[int]
     STOP_BELOW_FIELD_NUMBER: _ClassVar[int]
     METHODS_FIELD_NUMBER: _ClassVar[int]
+    DRAFT_CONFIDENCES_FIELD_NUMBER: _ClassVar[int]
     position: int
     num_committed: _containers.RepeatedScalarFieldContainer[int]
     num_draft_tokens: _containers.RepeatedScalarFieldContainer[int]
@@ -72,4 +75,5 @@ class Announcement(_message.Message):
     gamma: int
     stop_below: float
     methods: _containers.RepeatedScalarFieldContainer[_types_pb2.DraftMethod]
-    def __init__(self, position: _Optional[int] = ..., num_committed: _Optional[_Iterable[int]] = ..., num_draft_tokens: _Optional[_Iterable[int]] = ..., token_ids: _Optional[_Iterable[int]] = ..., gamma: _Optional[int] = ..., stop_below: _Optional[float] = ..., methods: _Optional[_Iterable[_Union[_types_pb2.DraftMethod, str]]] = ...) -> None: ...
+    draft_confidences: _containers.RepeatedScalarFieldContainer[float]
+    def __init__(self, position: _Optional[int] = ..., num_committed: _Optional[_Iterable[int]] = ..., num_draft_tokens: _Optional[_Iterable[int]] = ..., token_ids: _Optional[_Iterable[int]] = ..., gamma: _Optional[int] = ..., stop_below: _Optional[float] = ..., methods: _Optional[_Iterable[_Union[_types_pb2.DraftMethod, str]]] = ..., draft_confidences: _Optional[_Iterable[float]] = ...) -> None: ...

@@ -7,10 +7,10 @@ from typing import Annotated
 
 import typer
 
-from orchestrator.policy.gates import AUTO_GAMMA, FIXED_GAMMA, Gate
+from orchestrator.policy.gates import AUTO_GAMMA, DEFAULT_THRESHOLD, FIXED_GAMMA, Gate
 from specgate.errors import InvalidArgument
 from specgate.types import MAX_GAMMA, Verification, check_range
-from specgate_lab.gate_choice import AUTO_GATE, TARGET_ALONE, GateChoice
+from specgate_lab.gate_choice import AUTO_GATE, TARGET_ALONE, GateChoice, gated_choices
 from specgate_lab.gates.cases import Case, DraftKind
 from specgate_lab.options import MAX_CONCURRENCY, names_of, numbers_of
 
@@ -46,6 +46,15 @@ class GateOptions:
     thresholds: Annotated[
         str, _of_choices(metavar="P,P,...", help="Thresholds of target_confidence; '' measures none.")
     ] = "0.3,0.5,0.7"
+    draft_thresholds: Annotated[
+        str,
+        _of_choices(
+            metavar="P,P,...", help="Thresholds of draft_confidence, alone and with each of --thresholds; '' as there."
+        ),
+    ] = str(DEFAULT_THRESHOLD[Gate.DRAFT_CONFIDENCE])
+    gated_gammas: Annotated[str, _of_choices(metavar="N,N,...", help="Values of γ for the gates with a threshold.")] = (
+        str(FIXED_GAMMA)
+    )
     blocks: Annotated[
         int, _of_size(metavar="N", help="Measured blocks per choice: one request, or two per client.")
     ] = 24
@@ -91,12 +100,14 @@ class GateOptions:
 
     @property
     def choices(self) -> list[GateChoice]:
-        """The target alone, ``none`` with each γ, ``target_confidence`` with each threshold, and ``auto``."""
+        """The target alone, ``none`` with each γ, ``gated_choices``, and ``auto``."""
         gammas = numbers_of("gammas", self.gammas or None, int, 1, MAX_GAMMA)
+        gated_gammas = numbers_of("gated_gammas", self.gated_gammas or None, int, 1, MAX_GAMMA)
         thresholds = numbers_of("thresholds", self.thresholds or None, float, 0.0, 1.0)
+        draft_thresholds = numbers_of("draft_thresholds", self.draft_thresholds or None, float, 0.0, 1.0)
         return [
             TARGET_ALONE,
             *(GateChoice(Gate.NONE, gamma) for gamma in gammas),
-            *(GateChoice(Gate.TARGET_CONFIDENCE, FIXED_GAMMA, threshold) for threshold in thresholds),
+            *gated_choices(gated_gammas, thresholds, draft_thresholds),
             AUTO_GATE,
         ]

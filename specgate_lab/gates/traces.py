@@ -1,7 +1,7 @@
 """Traces of a comparison: recorded once the blocks are measured, kept in files, and replayed in simulated time."""
 
 import math
-from collections.abc import AsyncIterable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterable, Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from statistics import median
@@ -11,7 +11,7 @@ from rich.console import Console
 from orchestrator.decode.request import Delta, GenerationRequest
 from orchestrator.policy.gates import Gate
 from orchestrator.terminal.results import overhead_us
-from specgate.types import TokenSource, Verification
+from specgate.types import RoundRecord, Verification
 from specgate_lab.gate_choice import GateChoice
 from specgate_lab.gates.cases import Case, DraftKind, requests_of
 from specgate_lab.gates.measure import block_variant
@@ -28,7 +28,9 @@ NARROW, WIDE = 2, 8
 CROWD = 8
 """Sessions of the forwards that measure a session."""
 RECORDED_GAMMAS = (8, 7)
-_AGREES = {source: True for source in TokenSource if source.is_accepted} | {TokenSource.RECOVERED: False}
+STOPS_NEVER = 1e-30
+"""A threshold of ``draft_confidence`` that no token is below: the drafter tells its probabilities, and drafts on."""
+_UNKNOWN = None, None
 
 
 async def record_traces(
@@ -129,9 +131,9 @@ async def record_text(
 ) -> TracedText | None:
     """Return the answer to ``request``, which needs a seed above temperature 0; None where two runs differ.
 
-    A run has the gate ``none`` and ``logprobs`` 0. The target's confidence at a position follows from its
-    log-probability, and the draft's agreement with the target from the token's source: the draft agreed with an
-    accepted token and did not with a recovered one. Of a bonus token it is unknown, since no draft was made for it.
+    A run drafts γ tokens in every round and has ``logprobs`` 0. The target's confidence at a position follows from its
+    log-probability, and what is known of the draft from the judged tokens of each proposal: the draft agreed with an
+    accepted token and did not with a rejected one. Of a bonus token it is unknown, since no draft was made for it.
     Where the draft is a function of the text before it (greedy, shared_noise), a round that starts in the middle of an
     accepted run drafts the same tokens. So the draft tokens that survive from a position on are the run of agreements
     there, for every γ, and a second run with another γ, whose bonus tokens are elsewhere, fills the gaps. In rejection
@@ -142,12 +144,22 @@ async def record_text(
     """
     runs = []
     for gamma in RECORDED_GAMMAS[:1] if request.rejects else RECORDED_GAMMAS:
-        running = start(replace(GateChoice(Gate.NONE, gamma).of(request), logprobs=0))
-        runs.append([delta async for delta in running])
+        choice = GateChoice(Gate.DRAFT_CONFIDENCE, gamma, STOPS_NEVER)
+        runs.append([delta async for delta in start(replace(choice.of(request), logprobs=0))])
     if len({tuple(token_id for delta in run for token_id in delta.token_ids) for run in runs}) > 1:
         return None
-    known = zip(*([_AGREES.get(source) for delta in run for source in delta.sources] for run in runs), strict=True)
+    known = ([one for delta in run for record in delta.records for one in _judged(record)] for run in runs)
+    merged = [next((one for one in votes if one != _UNKNOWN), _UNKNOWN) for votes in zip(*known, strict=True)]
     confidences = (math.exp(entry.logprob) for delta in runs[0] for entry in delta.logprobs)
-    return TracedText(
-        tuple(confidences), tuple(next((agrees for agrees in votes if agrees is not None), None) for votes in known)
-    )
+    agrees, probabilities = (agrees for agrees, _ in merged), (probability for _, probability in merged)
+    return TracedText(tuple(confidences), tuple(agrees), tuple(probabilities))
+
+
+def _judged(record: RoundRecord) -> Iterator[tuple[bool | None, float | None]]:
+    """Yield, for each token of a verdict, whether the draft agrees, and the draft's probability of what it drafted."""
+    probabilities = record.proposal.draft_confidences
+    for index in range(record.num_tokens):
+        if index < record.num_judged:
+            yield index < record.num_accepted, probabilities[index] if probabilities else None
+        else:
+            yield _UNKNOWN

@@ -6,7 +6,7 @@ from typing import NamedTuple
 from orchestrator.decode.request import GenerationRequest
 from orchestrator.policy.auto.learner import Learner
 from orchestrator.policy.gates import AUTO_GAMMA, Gate, Policy, make_policy
-from specgate_lab.gate_choice import AUTO_GATE, TARGET_ALONE, GateChoice
+from specgate_lab.gate_choice import AUTO_GATE, TARGET_ALONE, GateChoice, gated_choices
 from specgate_lab.replay.replay import Observe, Replay, ReplayResult
 from specgate_lab.replay.trace import RoundTrace
 
@@ -15,7 +15,7 @@ GATED_GAMMAS = (2, 3, 5, 8)
 FIXED_CHOICES = (
     TARGET_ALONE,
     *(GateChoice(Gate.NONE, gamma) for gamma in range(1, AUTO_GAMMA + 1)),
-    *(GateChoice(Gate.TARGET_CONFIDENCE, gamma, threshold) for threshold in THRESHOLDS for gamma in GATED_GAMMAS),
+    *gated_choices(GATED_GAMMAS, THRESHOLDS, THRESHOLDS),
 )
 WARMUP_SHARE = 0.25
 """Of the tokens: what ``auto`` learns from before it counts as warm."""
@@ -67,13 +67,18 @@ def replay(trace: RoundTrace, sessions: int, choice: GateChoice, learner: Learne
     return Replay(trace, sessions, gate).run()
 
 
+def choices_of(trace: RoundTrace) -> list[GateChoice]:
+    """Return the fixed choices that a trace can be replayed with."""
+    return [one for one in FIXED_CHOICES if trace.knows_draft or not one.stops_drafts]
+
+
 def compare(name: str, trace: RoundTrace, sessions: int) -> ReplayRow:
     """Return how every fixed choice and ``auto`` fare on a trace with so many sessions at a time.
 
     Raises:
         InvalidArgument: it has fewer texts.
     """
-    results = {choice: replay(trace, sessions, choice) for choice in FIXED_CHOICES}
+    results = {choice: replay(trace, sessions, choice) for choice in choices_of(trace)}
     learned = replay(trace, sessions, AUTO_GATE, Learner(trace.machine.measured_costs))
     warmup_tokens = round(WARMUP_SHARE * sum(map(len, trace.texts)))
     rates = {choice: result.tokens_per_s(warmup_tokens) for choice, result in results.items()}

@@ -118,7 +118,7 @@ class Replay:
         progress = Progressing(text)
         while progress.remaining:
             plan, start_us = policy.plan(progress), self._clock.now_us
-            gamma = min(plan.gamma, progress.remaining - 1)
+            gamma = text.drafted(progress.length, min(plan.gamma, progress.remaining - 1), plan.stop_below)
             if gamma:
                 yield self._next_one_way_us()
                 for _ in range(gamma):

@@ -11,14 +11,21 @@ from specgate_lab.report import write_whole
 
 @dataclass(frozen=True, slots=True)
 class TracedText:
-    """One answer: the target's confidence at each emitted position, and whether the draft agrees; None: not known."""
+    """One answer, by emitted position: the target's confidence, whether the draft agrees, and the draft's probability
+    of the token that it drafted there, after the target's own tokens. None: not known.
+
+    ``draft_confidences`` is empty where none was recorded.
+    """
 
     confidences: tuple[float, ...]
     agrees: tuple[bool | None, ...]
+    draft_confidences: tuple[float | None, ...] = ()
 
     def __post_init__(self) -> None:
-        if len(self.confidences) != len(self.agrees):
-            raise InvalidArgument("agrees", f"{len(self.agrees)} entries for {len(self.confidences)} confidences")
+        for name in ("agrees", "draft_confidences"):
+            num = len(getattr(self, name))
+            if num != len(self) and (num or name == "agrees"):
+                raise InvalidArgument(name, f"{num} entries for {len(self)} confidences")
 
     def __len__(self) -> int:
         return len(self.confidences)
@@ -28,6 +35,17 @@ class TracedText:
         drafted = self.agrees[position : position + gamma]
         return next((index for index, agrees in enumerate(drafted) if not agrees), len(drafted))
 
+    def drafted(self, position: int, gamma: int, stop_below: float) -> int:
+        """Return how long a draft of ``gamma`` tokens from ``position`` on is, if it ends with its first one below
+        ``stop_below``.
+
+        One of unknown probability ends no draft. After a token that the target rejects a draft is taken to be as sure
+        as after the target's own.
+        """
+        asked = self.draft_confidences[position : position + gamma]
+        unsure = (number for number, one in enumerate(asked, 1) if one is not None and one < stop_below)
+        return next(unsure, gamma)
+
 
 @dataclass(frozen=True, slots=True)
 class RoundTrace:
@@ -36,11 +54,21 @@ class RoundTrace:
     machine: SimulatedMachine
     texts: tuple[TracedText, ...]
 
+    @property
+    def knows_draft(self) -> bool:
+        """Whether the draft's probabilities were recorded, without which no draft stops early."""
+        return all(any(one is not None for one in text.draft_confidences) for text in self.texts)
+
 
 def write_trace(path: Path, trace: RoundTrace) -> None:
     """Write the machine, then a line for each text; confidences to 0.0001. Raises as ``write_whole`` does."""
     texts = [
-        {"confidences": [round(one, 4) for one in text.confidences], "agrees": text.agrees} for text in trace.texts
+        {
+            "confidences": [round(one, 4) for one in text.confidences],
+            "agrees": text.agrees,
+            "draft_confidences": [None if one is None else round(one, 4) for one in text.draft_confidences],
+        }
+        for text in trace.texts
     ]
     lines = [{"machine": asdict(trace.machine)}, *({"text": text} for text in texts)]
     write_whole(path, "".join(json.dumps(line, separators=(",", ":")) + "\n" for line in lines), "out")

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from orchestrator.policy.gates import AUTO_GAMMA, FIXED_GAMMA, Gate
+from orchestrator.policy.gates import AUTO_GAMMA, DEFAULT_THRESHOLD, FIXED_GAMMA, Gate
 from orchestrator.terminal.model_options import ModelOptions
 from specgate.errors import InvalidArgument
 from specgate.types import DraftMethod
@@ -34,7 +34,8 @@ class Choice(NamedTuple):
     def to_object(self) -> dict[str, Any]:
         """Return a choice as JSON has it."""
         drafter = {"method": str(self.drafter.method), "run_ahead": self.drafter.run_ahead}
-        return {**drafter, "gate": str(self.gate.gate), "gamma": self.gate.gamma}
+        gate, gamma, _, draft_threshold = self.gate
+        return {**drafter, "gate": str(gate), "gamma": gamma, "draft_threshold": draft_threshold}
 
 
 def drafters_of(models: ModelOptions, skip: str | None, wanted: Sequence[DraftMethod]) -> list[DrafterChoice]:
@@ -65,7 +66,10 @@ def choices_of(drafter: DrafterChoice) -> list[Choice]:
     gates = [AUTO_GATE, GateChoice(Gate.NONE, AUTO_GAMMA)]
     if drafter.method is not DraftMethod.SUFFIX:
         fixed = (GateChoice(Gate.NONE, gamma) for gamma in (SHORT_GAMMA, FIXED_GAMMA))
-        gates = [AUTO_GATE, *fixed, GateChoice(Gate.TARGET_CONFIDENCE, FIXED_GAMMA)]
+        unsure = DEFAULT_THRESHOLD[Gate.DRAFT_CONFIDENCE]
+        both = GateChoice(Gate.TARGET_CONFIDENCE, FIXED_GAMMA, draft_threshold=unsure)
+        gated = (GateChoice(Gate.TARGET_CONFIDENCE, FIXED_GAMMA), GateChoice(Gate.DRAFT_CONFIDENCE, AUTO_GAMMA), both)
+        gates = [AUTO_GATE, *fixed, *gated]
     return [Choice(drafter, gate) for gate in gates]
 
 

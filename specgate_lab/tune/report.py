@@ -80,7 +80,14 @@ def _config(advice: Advice, models: ModelOptions, skip: str | None) -> dict[str,
         drafter["skip"] = str(Path(skip).resolve())
     elif method.has_model:
         drafter |= _model(models.draft)
-    defaults = {"gate": str(choice.gate.gate), "gamma": choice.gate.gamma, "verification": str(advice.verification)}
+    gate, gamma, threshold, draft_threshold = choice.gate
+    defaults = {
+        "gate": str(gate),
+        "gamma": gamma,
+        "gate_threshold": threshold,
+        "draft_threshold": draft_threshold,
+        "verification": str(advice.verification),
+    }
     return settings | {
         "drafter": drafter,
         "defaults": {name: value for name, value in defaults.items() if value is not None},

@@ -107,11 +107,14 @@ def test_an_unsure_token_is_the_last_of_its_draft_and_stays_in_it(
     for seed in range(40):
         first = seed % VOCAB_SIZE
         client = Client(seed=seed, sampling=SamplingParams(temperature=temperature), verification=verification)
-        drafted = client.send((first,), 6, stop_below=0.4).draft_token_ids
+        proposal = client.send((first,), 6, stop_below=0.4)
+        drafted = proposal.draft_token_ids
         laws = [MODEL.logits((*PROMPT, first, *drafted[:i])).softmax(0) for i in range(len(drafted))]
         probs = [float(law[token_id]) for law, token_id in zip(laws, drafted, strict=True)]
         assert all(p >= 0.4 for p in probs[:-1])
         assert len(drafted) == 6 or probs[-1] < 0.4
+        assert proposal.draft_confidences == pytest.approx(probs)
+        assert client.send(drafted, 2).draft_confidences == ()
         lengths.add(len(drafted))
     assert len(lengths) > 2
 

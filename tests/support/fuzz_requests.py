@@ -60,6 +60,7 @@ SCALARS = {
     "gamma": st.sampled_from((0, 1, 4, 64, 65, 2**32 - 1)),
     "gate": st.sampled_from(("none", "target_confidence", "draft_confidence", "auto")),
     "gate_threshold": st.sampled_from((-0.5, 0.0, 0.5, 1.0, 1.5)),
+    "draft_threshold": st.sampled_from((-0.5, 0.0, 0.5, 1.5)),
     "verification": st.sampled_from(("shared_noise", "rejection")),
     "cache_salt": st.sampled_from(("", "a", "é🙂" * 128, "x" * 257)),
 }

@@ -29,6 +29,7 @@ def request_from_pb(params: pb.GenerationParams, defaults: Defaults) -> Generati
     check_length("stop", params.stop, 0, MAX_STOP_STRINGS)
     check_length("stop_token_ids", params.stop_token_ids, 0, MAX_STOP_TOKEN_IDS)
     gate = _gate(params, defaults)
+    threshold, draft_threshold = defaults.thresholds_of(gate)
     names_verification = params.verification != types_pb2.VERIFICATION_UNSPECIFIED
     return GenerationRequest(
         prompt_token_ids=(),
@@ -40,7 +41,10 @@ def request_from_pb(params: pb.GenerationParams, defaults: Defaults) -> Generati
         ignore_eos=params.ignore_eos,
         gamma=params.gamma if params.HasField("gamma") else defaults.gamma,
         gate=gate,
-        gate_threshold=_gate_threshold(params, gate, defaults),
+        gate_threshold=shortest_float(params.gate_threshold) if params.HasField("gate_threshold") else threshold,
+        draft_threshold=(
+            shortest_float(params.draft_threshold) if params.HasField("draft_threshold") else draft_threshold
+        ),
         verification=verification_from_pb(params.verification) if names_verification else defaults.verification,
         logprobs=params.logprobs if params.HasField("logprobs") else None,
         cache_salt=params.cache_salt,
@@ -57,13 +61,6 @@ def _gate(params: pb.GenerationParams, defaults: Defaults) -> Gate:
         known = ", ".join(pb.Gate.Name(known) for known in _GATES)
         raise InvalidArgument("gate", f"{int(params.gate)} is not one of {known}")
     return _GATES[params.gate]
-
-
-def _gate_threshold(params: pb.GenerationParams, gate: Gate, defaults: Defaults) -> float | None:
-    """Return the threshold. The default threshold belongs to the default gate only."""
-    if params.HasField("gate_threshold"):
-        return shortest_float(params.gate_threshold)
-    return defaults.gate_threshold if gate is defaults.gate else None
 
 
 def num_choices(params: pb.GenerationParams) -> int:

@@ -137,8 +137,7 @@ def _generation_request(
     max_tokens = _length(params, len(prompt), request_queue) + params.emits_nothing
     defaults = request_queue.defaults
     gate = defaults.gate if params.gate is None else params.gate
-    # A threshold belongs to its gate: the default one is for the default gate only.
-    threshold = defaults.gate_threshold if gate is defaults.gate else None
+    threshold, draft_threshold = defaults.thresholds_of(gate)
     return GenerationRequest(
         prompt_token_ids=prompt,
         sampling=SamplingParams.from_fields_of(params),
@@ -150,6 +149,7 @@ def _generation_request(
         gamma=defaults.gamma if params.gamma is None else params.gamma,
         gate=gate,
         gate_threshold=threshold if params.gate_threshold is None else params.gate_threshold,
+        draft_threshold=draft_threshold if params.draft_threshold is None else params.draft_threshold,
         verification=params.verification or defaults.verification,
         logprobs=params.num_top_logprobs,
         cache_salt=params.cache_salt or "",

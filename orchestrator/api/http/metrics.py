@@ -75,6 +75,7 @@ def metrics(request: GenerationRequest, stats: GenerationStats, timing: Timing) 
             "gamma": request.max_gamma,
             "gate": request.gate,
             "gate_threshold": request.threshold,
+            "draft_threshold": request.draft_threshold,
             "rounds": stats.rounds,
             "accepted_tokens": stats.accepted,
             "accepted_by": {str(method): count for method, count in stats.accepted_by.items()},

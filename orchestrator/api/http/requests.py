@@ -78,6 +78,7 @@ class GenerateRequest(StrictBody):
     gamma: int | None = None
     gate: Gate | None = None
     gate_threshold: float | None = None
+    draft_threshold: float | None = None
     verification: Verification | None = None
     return_sources: bool | None = None
     return_rounds: bool | None = None

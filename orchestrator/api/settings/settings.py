@@ -21,7 +21,7 @@ from orchestrator.api.settings.listen import (
     StrictSettings,
 )
 from orchestrator.api.settings.replicas import Autoscaling, LogSettings, Placement, TraceSettings
-from orchestrator.policy.gates import DEFAULT_GATE, Gate, check_threshold
+from orchestrator.policy.gates import DEFAULT_GATE, Gate, check_thresholds
 from specgate.errors import InvalidArgument
 from specgate.service.settings import DraftModelSettings, ModelSettings
 from specgate.types import MAX_GAMMA, DraftMethod, Verification
@@ -94,16 +94,21 @@ class Defaults(StrictSettings):
     gamma: int | None = Field(None, ge=0, le=MAX_GAMMA)
     gate: Gate = DEFAULT_GATE
     gate_threshold: float | None = Field(None, ge=0, le=1)
+    draft_threshold: float | None = Field(None, ge=0, le=1)
     verification: Verification = Verification.SHARED_NOISE
     max_tokens: int = Field(128, ge=1)
 
     @model_validator(mode="after")
-    def _check_threshold(self) -> Self:
+    def _check_thresholds(self) -> Self:
         try:
-            check_threshold(self.gate, self.gate_threshold)
+            check_thresholds(self.gate, self.gate_threshold, self.draft_threshold)
         except InvalidArgument as error:
             raise ValueError(str(error)) from None
         return self
+
+    def thresholds_of(self, gate: Gate) -> tuple[float | None, float | None]:
+        """Return ``gate_threshold`` and ``draft_threshold``: they belong to the default gate only."""
+        return (self.gate_threshold, self.draft_threshold) if gate is self.gate else (None, None)
 
 
 class Settings(StrictSettings):

@@ -8,7 +8,7 @@ from orchestrator.policy.auto.costs import Costs, MeasuredCosts
 from orchestrator.policy.auto.evidence import OnEvidence
 from orchestrator.policy.auto.mode import ModeLearner, Pace, at_once
 from orchestrator.policy.auto.policy import Auto
-from orchestrator.policy.gates import Asked, DrafterState, Gate
+from orchestrator.policy.gates import Asked, DrafterState
 from specgate.types import RoundRecord, Verification
 
 MAX_CHOICE = 16
@@ -53,9 +53,9 @@ class Learner:
     def observer(self, request: Asked) -> "Observer | None":
         """Return the observer of a session's verdicts; None if they would mislead the learner.
 
-        ``draft_confidence`` ends a draft where it is unsure, so the acceptance of the remaining tokens is too high.
+        Where a draft ends at an unsure token, the acceptance of the remaining tokens is too high.
         """
-        return None if request.gate is Gate.DRAFT_CONFIDENCE else Observer(self._mode(request), next(self._sessions))
+        return None if request.stop_below else Observer(self._mode(request), next(self._sessions))
 
     def _mode(self, request: Asked) -> "ModeLearner":
         copies = self._copies()

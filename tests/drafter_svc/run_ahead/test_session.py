@@ -87,6 +87,7 @@ class Client:
         proposal = run_task(self.model, self.session.draft(request))
         expected = run_task(self.plain_model, self.plain.draft(request))
         assert (proposal.draft_token_ids, proposal.draft_probs) == (expected.draft_token_ids, expected.draft_probs)
+        assert proposal.draft_confidences == pytest.approx(expected.draft_confidences)
         return proposal
 
     def guess(self, num_rows: int = ALL, num_steps: int | None = None) -> "Client":
@@ -263,6 +264,17 @@ def test_another_threshold_is_another_draft() -> None:
     client = begun().guess()
     proposal = client.send(client.likeliest, stop_below=1.0)
     assert (proposal.from_run_ahead, len(proposal)) == (False, 1)
+
+
+def test_announced_drafts_have_their_probabilities_where_they_may_stop() -> None:
+    client = Client()
+    client.send(stop_below=0.01)
+    (announcement,) = client.guess().heard
+    own = announcement.proposals[0].draft_confidences
+    assert client.send(client.told(announcement), stop_below=0.01).draft_confidences == own
+    assert all(len(one.draft_confidences) == len(one.draft_token_ids) > 0 for one in announcement.proposals)
+    (announcement,) = begun().guess().heard
+    assert not any(one.draft_confidences for one in announcement.proposals)
 
 
 def test_a_round_that_asks_for_nothing_leaves_the_threshold_of_what_is_prepared() -> None:

@@ -14,8 +14,9 @@ from specgate.v1 import generation_service_pb2 as pb
 from specgate.v1 import types_pb2
 
 DEFAULTS = Defaults(
-    gamma=3, gate=Gate.DRAFT_CONFIDENCE, gate_threshold=0.3, verification=Verification.REJECTION, max_tokens=9
-)
+    gamma=3, gate=Gate.TARGET_CONFIDENCE, gate_threshold=0.3, draft_threshold=0.2, max_tokens=9,
+    verification=Verification.REJECTION,
+)  # fmt: skip
 
 
 def request(defaults: Defaults = DEFAULTS, **params: Any) -> GenerationRequest:
@@ -26,8 +27,8 @@ def request(defaults: Defaults = DEFAULTS, **params: Any) -> GenerationRequest:
 
 def test_what_is_absent_is_the_servers_default() -> None:
     unsaid = GenerationRequest(
-        (), SamplingParams(temperature=1.0), 9, None, gamma=3, gate=Gate.DRAFT_CONFIDENCE, gate_threshold=0.3,
-        verification=Verification.REJECTION,
+        (), SamplingParams(temperature=1.0), 9, None, gamma=3, gate=Gate.TARGET_CONFIDENCE, gate_threshold=0.3,
+        draft_threshold=0.2, verification=Verification.REJECTION,
     )  # fmt: skip
     assert request() == request(sampling=types_pb2.SamplingParams()) == unsaid
     assert request(sampling=types_pb2.SamplingParams(temperature=0)).sampling.greedy
@@ -37,19 +38,19 @@ def test_what_is_given_is_taken() -> None:
     given = request(
         sampling=types_pb2.SamplingParams(temperature=0.1, top_k=5), max_tokens=7, seed=0, stop=["a", "b"],
         stop_token_ids=[4], ignore_eos=True, gamma=0, gate=pb.GATE_TARGET_CONFIDENCE, gate_threshold=0.1,
-        verification=types_pb2.VERIFICATION_SHARED_NOISE, logprobs=0, cache_salt="ours",
+        draft_threshold=0.7, verification=types_pb2.VERIFICATION_SHARED_NOISE, logprobs=0, cache_salt="ours",
     )  # fmt: skip
     assert given == GenerationRequest(
         (), SamplingParams(temperature=0.1, top_k=5), 7, 0, ("a", "b"), frozenset({4}), True, 0,
-        Gate.TARGET_CONFIDENCE, 0.1, Verification.SHARED_NOISE, 0, "ours",
+        Gate.TARGET_CONFIDENCE, 0.1, 0.7, Verification.SHARED_NOISE, 0, "ours",
     )  # fmt: skip
 
 
 @pytest.mark.parametrize(
     ("value", "gate", "threshold", "own_gamma"),
     [
-        (pb.GATE_DRAFT_CONFIDENCE, Gate.DRAFT_CONFIDENCE, 0.3, FIXED_GAMMA),
-        (pb.GATE_TARGET_CONFIDENCE, Gate.TARGET_CONFIDENCE, 0.5, FIXED_GAMMA),
+        (pb.GATE_TARGET_CONFIDENCE, Gate.TARGET_CONFIDENCE, 0.3, FIXED_GAMMA),
+        (pb.GATE_DRAFT_CONFIDENCE, Gate.DRAFT_CONFIDENCE, 0.4, FIXED_GAMMA),
         (pb.GATE_NONE, Gate.NONE, 0.0, FIXED_GAMMA),
         (pb.GATE_AUTO, Gate.AUTO, 0.0, AUTO_GAMMA),
     ],
@@ -60,6 +61,7 @@ def test_the_default_threshold_belongs_to_the_default_gate_and_a_configured_gamm
     assert pb.Gate.Name(value) == f"GATE_{gate.name}"
     asked = request(gate=value)
     assert (asked.gate, asked.threshold, asked.max_gamma) == (gate, threshold, 3)
+    assert asked.draft_threshold == (0.2 if gate is DEFAULTS.gate else None)
     assert request(gate=value, gamma=2).max_gamma == 2
     assert request(Defaults(), gate=value).max_gamma == own_gamma
 

@@ -91,6 +91,7 @@ WRONG: list[tuple[str, dict[str, Any]]] = [
     ("max_tokens", {"max_tokens": 5000}),
     ("gate", {"gate": 9}),
     ("gate_threshold", {"gate_threshold": float("nan")}),
+    ("draft_threshold", {"draft_threshold": float("nan")}),
     ("verification", {"verification": 9}),
     ("logprobs", {"logprobs": 21}),
     ("stop", {"stop": [""]}),

@@ -132,17 +132,17 @@ async def test_values_of_unsupported_fields_that_change_nothing(site: Site) -> N
 
 
 async def test_gamma_and_threshold_belong_to_the_gate(site: Site) -> None:
-    site.room.request_queue.defaults = Defaults(gate=Gate.DRAFT_CONFIDENCE, gate_threshold=0.3)
+    site.room.request_queue.defaults = Defaults(gate=Gate.TARGET_CONFIDENCE, gate_threshold=0.3, draft_threshold=0.2)
     for given, told in (
-        ({}, ("draft_confidence", 5, 0.3)),
-        ({"gate": "draft_confidence"}, ("draft_confidence", 5, 0.3)),
-        ({"gate": "target_confidence"}, ("target_confidence", 5, 0.5)),
-        ({"gate": "target_confidence", "gate_threshold": 0.75}, ("target_confidence", 5, 0.75)),
-        ({"gate": "auto"}, ("auto", 8, 0.0)),
+        ({}, ("target_confidence", 5, 0.3, 0.2)),
+        ({"gate": "target_confidence"}, ("target_confidence", 5, 0.3, 0.2)),
+        ({"gate_threshold": 0.75, "draft_threshold": 0.5}, ("target_confidence", 5, 0.75, 0.5)),
+        ({"gate": "draft_confidence"}, ("draft_confidence", 5, 0.4, None)),
+        ({"gate": "auto"}, ("auto", 8, 0.0, None)),
     ):
         answer = await site.post(COMPLETIONS, prompt=PROMPT, max_tokens=30, **given)
         ours = answer["metrics"]["specgate"]
-        assert (ours["gate"], ours["gamma"], ours["gate_threshold"]) == told
+        assert (ours["gate"], ours["gamma"], ours["gate_threshold"], ours["draft_threshold"]) == told
         assert answer["choices"][0]["text"] == TEXT[:30]
 
 

@@ -41,8 +41,19 @@ def parsed(*flags: str) -> tuple[ModelOptions, GenerationRequest, int]:
 
 def test_all_flags_reach_the_request() -> None:
     models, request, extra = parsed(
-        *("--verifier", "a:1", "--verifier", "b:2", "--pin", "--gate", "draft_confidence", "--gamma", "6"),
-        *("--gate-threshold", "0.3", "--verification", "rejection", "--temperature", "0.7", "--top-k", "5"),
+        *("--verifier", "a:1", "--verifier", "b:2", "--pin", "--gate", "target_confidence", "--gamma", "6"),
+        *(
+            "--draft-threshold",
+            "0.2",
+            "--gate-threshold",
+            "0.3",
+            "--verification",
+            "rejection",
+            "--temperature",
+            "0.7",
+            "--top-k",
+            "5",
+        ),
         *("--top-p", "0.9", "--min-p", "0.1", "--repetition-penalty", "1.1", "--presence-penalty", "0.2"),
         *("--frequency-penalty", "0.3", "--seed", "42", "--max-tokens", "33", "--stop", "x"),
         *("--stop-token-id", "1", "--stop-token-id", "2", "--ignore-eos", "--extra", "1"),
@@ -50,7 +61,7 @@ def test_all_flags_reach_the_request() -> None:
     assert (models.verifier, models.pin, extra) == (("a:1", "b:2"), True, 1)
     assert request == GenerationRequest(
         (), SamplingParams(0.7, 5, 0.9, 0.1, 1.1, 0.2, 0.3), 33, 42, ("x",), frozenset({1, 2}), True, 6,
-        Gate.DRAFT_CONFIDENCE, 0.3, Verification.REJECTION,
+        Gate.TARGET_CONFIDENCE, 0.3, 0.2, Verification.REJECTION,
     )  # fmt: skip
 
 

@@ -137,5 +137,12 @@ def test_a_threshold_that_a_float32_does_not_hold_is_the_same_behind_the_wire() 
     assert announced.announced(asked(7, stop_below=0.41)) is None
 
 
+def test_the_drafts_own_probabilities_are_cut_with_it() -> None:
+    sure = AnnouncedProposal((7,), (1, 2, 3), draft_confidences=(0.9, 0.8, 0.7))
+    announced = heard(Announcement(5, (sure,), 3, 0.4))
+    found = announced.announced(asked(7, gamma=2, stop_below=0.4))
+    assert found == replace(ready(1, 2), draft_confidences=(0.9, 0.8))
+
+
 def test_the_last_one_counts() -> None:
     assert heard(NEAR, announcement(((7,), (8, 8, 8)))).announced(asked(7)) == ready(8, 8, 8)

@@ -10,7 +10,7 @@ from orchestrator.policy.auto.policy import Auto
 from orchestrator.policy.gates import (
     ABSENT_DRAFTER_SOLO_TOKENS,
     AlwaysDraft,
-    DraftConfidence,
+    ExpectedPlan,
     Gate,
     TargetAlone,
     TargetConfidence,
@@ -18,6 +18,7 @@ from orchestrator.policy.gates import (
     make_policy,
 )
 from orchestrator.services.reattach import NoDrafter
+from specgate.errors import InvalidArgument
 from specgate.types import ALWAYS_SOLO, RoundPlan, WhyAlone
 
 
@@ -55,7 +56,20 @@ def test_target_confidence(confidence: float | None, threshold: float, gamma: in
 
 
 def test_draft_confidence_stops_the_draft() -> None:
-    assert DraftConfidence(5, 0.4).plan(Progress(0.1)) == RoundPlan(5, stop_below=0.4)
+    assert AlwaysDraft(5, 0.4).plan(Progress(0.1)) == RoundPlan(5, stop_below=0.4)
+
+
+def test_with_a_draft_threshold_both_confidences_decide() -> None:
+    both = TargetConfidence(5, 0.5, 0.4)
+    assert both.plan(Progress(0.6)) == RoundPlan(5, 0.4, 0.5, 30)
+    assert both.plan(Progress(0.4)).gamma == 0
+    assert both.plan_ahead(Progress()) == ExpectedPlan(RoundPlan(5, 0.4, 0.5, 30), 0.5)
+
+
+@pytest.mark.parametrize("gate", [Gate.NONE, Gate.DRAFT_CONFIDENCE, Gate.AUTO])
+def test_a_draft_threshold_is_for_target_confidence_alone(gate: Gate) -> None:
+    with pytest.raises(InvalidArgument, match=f"draft_threshold: 0.4: is for target_confidence, not for {gate}"):
+        GenerationRequest((1,), gate=gate, draft_threshold=0.4)
 
 
 def test_target_alone_streams_everything() -> None:
@@ -113,15 +127,17 @@ def test_closed_gate_keeps_only_a_drafter_warm_that_can_go_on(length: int) -> No
 
 
 @pytest.mark.parametrize(
-    ("gate", "policy"),
+    ("gate", "draft_threshold", "policy"),
     [
-        (Gate.NONE, AlwaysDraft(4)),
-        (Gate.TARGET_CONFIDENCE, TargetConfidence(4, 0.5)),
-        (Gate.DRAFT_CONFIDENCE, DraftConfidence(4, 0.4)),
+        (Gate.NONE, None, AlwaysDraft(4)),
+        (Gate.TARGET_CONFIDENCE, None, TargetConfidence(4, 0.5)),
+        (Gate.TARGET_CONFIDENCE, 0.3, TargetConfidence(4, 0.5, 0.3)),
+        (Gate.DRAFT_CONFIDENCE, None, AlwaysDraft(4, 0.4)),
     ],
 )
-def test_make_policy(gate: Gate, policy: object) -> None:
-    made = make_policy(GenerationRequest((1,), gamma=4, gate=gate), NoDrafter(), Learner())
+def test_make_policy(gate: Gate, draft_threshold: float | None, policy: object) -> None:
+    request = GenerationRequest((1,), gamma=4, gate=gate, draft_threshold=draft_threshold)
+    made = make_policy(request, NoDrafter(), Learner())
     assert isinstance(made, WithinLimits)
     assert made.policy == policy
 

@@ -54,12 +54,14 @@ VERDICTS = [
 ]
 LONG, SHORT = AnnouncedProposal((8, 9, 7), (1, 2, 3)), AnnouncedProposal((0,), (5,))
 COPIED = AnnouncedProposal((4,), (5, 6), DraftMethod.SUFFIX)
+WEIGHED = AnnouncedProposal((4,), (5, 6), draft_confidences=(1.0, 0.25))
 ANNOUNCED = [
     (),
     (COPIED,),
     (LONG, COPIED),
     (LONG,),
     (LONG,) * 4,
+    (WEIGHED, SHORT._replace(draft_confidences=(0.5,))),
     (SHORT,) * 64,
     (LONG, SHORT, AnnouncedProposal((4,) * 130, (9,) * MAX_GAMMA)),
 ]
@@ -104,6 +106,7 @@ ROUND_TRIPS: dict[str, tuple[Callable[[Any], Any], Callable[[Any], Any], list[An
         convert.draft_response_from_pb,
         [
             Proposal((7, 0, 7), from_run_ahead=True, draft_us=1234, num_prepared=2),
+            Proposal((7, 0), draft_confidences=(0.75, 0.0)),
             SAMPLED,
             FULL,
             *(Proposal(method=method) for method in DraftMethod),

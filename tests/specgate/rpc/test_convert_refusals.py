@@ -89,6 +89,7 @@ ROUNDS = [
             "num_prepared",
             "2 is outside [0, 1]",
         ),
+        ({"draft_confidences": [0.5]}, "draft_confidences (length)", "1 is outside [0, 0]"),
     ),
     *cases(
         partial(convert.verdict_from_pb, num_draft_tokens=3),
@@ -140,6 +141,8 @@ AHEAD = [
         ({"gamma": 65}, "announced.gamma", "65 is outside"),
         ({"gamma": 1}, "announced.gamma", "1 is outside [2, 64]"),
         ({"stop_below": NAN}, "announced.stop_below", "nan is outside"),
+        ({"draft_confidences": [0.5] * 2}, "announced.draft_confidences (length)", "2 is outside [3, 3]"),
+        ({"draft_confidences": [0.5, NAN, 0.5]}, "announced.draft_confidences", "nan is outside"),
     ),
     *cases(
         convert_ahead.follow_ups_from_pb,

@@ -31,7 +31,9 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_cases_are_all_combinations() -> None:
     assert len(GateOptions().cases) == 2 * 3 * 2
-    few = GateOptions(drafts="random", temperatures="0", concurrency="1,16", gammas="", thresholds="")
+    few = GateOptions(
+        drafts="random", temperatures="0", concurrency="1,16", gammas="", thresholds="", draft_thresholds=""
+    )
     assert few.cases == [Case(DraftKind.RANDOM, 0.0, 1), Case(DraftKind.RANDOM, 0.0, 16)]
     assert [str(choice) for choice in few.choices] == ["target alone", AUTO]
 
@@ -46,6 +48,8 @@ def test_cases_are_all_combinations() -> None:
         ({"concurrency": "0"}, "concurrency: 0 is outside"),
         ({"gammas": "0"}, "gammas: 0 is outside"),
         ({"thresholds": "2"}, "thresholds: 2.0 is outside"),
+        ({"draft_thresholds": "2"}, "draft_thresholds: 2.0 is outside"),
+        ({"gated_gammas": "65"}, "gated_gammas: 65 is outside"),
         ({"blocks": 0}, "blocks: 0 is outside"),
         ({"traces": 2}, "traces: 2 are recorded into the folder"),
         ({"warm_up": -1}, "warm_up: -1 is outside"),
@@ -88,7 +92,22 @@ async def test_a_slow_service_waits_in_every_forward() -> None:
 def test_a_small_comparison(orchestrator: Cli, pair: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     flags = ["--drafts", "good,slow,random", "--temperatures", "1", "--concurrency", "2", "--gammas", "2"]
-    flags += ["--thresholds", "", "--blocks", "1", "--warm-up", "1", "--max-tokens", "6", "--traces", "2"]
+    flags += [
+        "--thresholds",
+        "",
+        "--draft-thresholds",
+        "0.5",
+        "--gated-gammas",
+        "3",
+        "--blocks",
+        "1",
+        "--warm-up",
+        "1",
+        "--max-tokens",
+        "6",
+        "--traces",
+        "2",
+    ]
     flags += ["--out", str(out), "--verification", "rejection"]
     models = ["--target", str(pair / "target"), "--draft", str(pair / "draft")]
     code, shown, told_beside = orchestrator("compare-gates", *flags, *models)
@@ -97,7 +116,7 @@ def test_a_small_comparison(orchestrator: Cli, pair: Path, tmp_path: Path) -> No
     assert [(one["draft"], one["verification"]) for one in told] == [(kind, "rejection") for kind in DraftKind]
     for one in told:
         assert {name: len(blocks) for name, blocks in one["blocks"].items()} == {
-            "target alone": 1, "none γ 2": 1, AUTO: 1,
+            "target alone": 1, "none γ 2": 1, "draft_confidence 0.5 γ 3": 1, AUTO: 1,
         }  # fmt: skip
         assert all(3 * 6 <= block["tokens"] <= 4 * 6 for blocks in one["blocks"].values() for block in blocks)
     tables = [(out / name).read_text() for name in ("gates.md", "replays.md")]
@@ -105,7 +124,7 @@ def test_a_small_comparison(orchestrator: Cli, pair: Path, tmp_path: Path) -> No
     assert [table.count("\n") for table in tables] == [2 + len(told)] * 2
     traces = {path.name: read_trace(path) for path in out.glob("trace-*.jsonl")}
     assert set(traces) == {f"trace-{kind}-draft-temperature-1-rejection.jsonl" for kind in DraftKind}
-    assert all([len(text) for text in one.texts] == [6, 6] for one in traces.values())
+    assert all([len(text) for text in one.texts] == [6, 6] and one.knows_draft for one in traces.values())
     assert all(one.machine.forward_us > one.machine.row_us >= 0 < one.machine.draft_us for one in traces.values())
     pytest.importorskip("matplotlib")
     assert (out / "rates.png").read_bytes()[:4] == b"\x89PNG"

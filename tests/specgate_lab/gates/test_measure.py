@@ -15,12 +15,17 @@ from tests.specgate_lab.support import FakeStart, Ticks, a_request, a_timeline
 
 ONE, TWO = Case(DraftKind.GOOD, 0.0, 1), Case(DraftKind.SLOW, 0.7, 2)
 PROMPTS = [a_request((prompt,), max_tokens=24) for prompt in (5, 6, 7)]
-CHOICES = GateOptions(gammas="2", thresholds="0.5").choices
+CHOICES = GateOptions(gammas="2", thresholds="0.5", draft_thresholds="").choices
 
 
 def test_fixed_choices_and_auto() -> None:
-    names = [str(choice) for choice in GateOptions(gammas="1,8", thresholds="0.3,0.7").choices]
-    assert names == [ALONE, "none γ 1", "none γ 8", "0.3 γ 5", "0.7 γ 5", AUTO]
+    options = GateOptions(gammas="1,8", thresholds="0.3,0.7", draft_thresholds="0.4", gated_gammas="3")
+    names = [str(choice) for choice in options.choices]
+    gated = ["target_confidence 0.3", "target_confidence 0.7", "draft_confidence 0.4"]
+    gated += ["target_confidence 0.3 + draft 0.4", "target_confidence 0.7 + draft 0.4"]
+    assert names == [ALONE, "none γ 1", "none γ 8", *(f"{name} γ 3" for name in gated), AUTO]
+    both = options.choices[-2].of(PROMPTS[0])
+    assert (both.gate, both.threshold, both.stop_below, both.max_gamma) == (Gate.TARGET_CONFIDENCE, 0.7, 0.4, 3)
     alone, none, gated, auto = (choice.of(PROMPTS[0]) for choice in CHOICES)
     assert (alone.max_gamma, none.max_gamma, none.gate) == (0, 2, Gate.NONE)
     assert (gated.gate, gated.threshold, gated.max_gamma) == (Gate.TARGET_CONFIDENCE, 0.5, 5)

@@ -11,7 +11,7 @@ from orchestrator.policy.gates import Gate
 from specgate.errors import InvalidArgument
 from specgate_lab.gate_choice import AUTO_GATE, TARGET_ALONE, GateChoice
 from specgate_lab.replay.__main__ import main
-from specgate_lab.replay.compare import replay
+from specgate_lab.replay.compare import THRESHOLDS, choices_of, replay
 from specgate_lab.replay.machine import Clock, Device, Forward, SimulatedMachine
 from specgate_lab.replay.synthetic import KINDS, machine, trace
 from specgate_lab.replay.trace import RoundTrace, TracedText, write_trace
@@ -19,6 +19,7 @@ from specgate_lab.replay.trace import RoundTrace, TracedText, write_trace
 MACHINE = SimulatedMachine(forward_us=1000, session_us=10, row_us=10, draft_us=100, draft_session_us=1, network_us=0)
 DRAFTS_2, DRAFTS_4 = GateChoice(Gate.NONE, 2), GateChoice(Gate.NONE, 4)
 SURE, AGREED = (0.9,) * 9, (True,) * 9
+DRAFT_UNSURE = (0.9, 0.3, 0.9, 0.9, 0.9, 0.9, 0.9, 0.9, None)
 UNSURE = (0.9, 0.9, 0.1, 0.1, 0.9, 0.9, 0.9, 0.9, 0.9)
 
 
@@ -36,13 +37,16 @@ UNSURE = (0.9, 0.9, 0.1, 0.1, 0.9, 0.9, 0.9, 0.9, 0.9)
             UNSURE,
             [(1220, 3), (2220, 4), (3220, 5), (4440, 8), (5440, 9)],
         ),
+        # The first draft is two tokens long, and costs no more; the others are as long as they may be.
+        (GateChoice(Gate.DRAFT_CONFIDENCE, 4, 0.5), AGREED, SURE, [(1220, 3), (2660, 8), (3660, 9)]),
+        (GateChoice(Gate.TARGET_CONFIDENCE, 4, 0.5, 0.5), AGREED, UNSURE, [(1220, 3), (2220, 4), (3220, 5), (4550, 9)]),
     ],
-    ids=["accepted", "a rejection", "target alone", "solo run"],
+    ids=["accepted", "a rejection", "target alone", "solo run", "unsure draft", "both"],
 )
 def test_a_text_by_hand(
     choice: GateChoice, agrees: tuple[bool, ...], confidences: tuple[float, ...], emitted: list[tuple[float, int]]
 ) -> None:
-    result = replay(RoundTrace(MACHINE, (TracedText(confidences, agrees),)), 1, choice)
+    result = replay(RoundTrace(MACHINE, (TracedText(confidences, agrees, DRAFT_UNSURE),)), 1, choice)
     assert result.emitted == emitted
     assert result.tokens_per_s() == pytest.approx(9 / emitted[-1][0] * 1e6)
 
@@ -76,6 +80,15 @@ def test_sessions_share_a_verifier_and_rates_are_taken_while_all_of_them_work() 
     assert 0 < crowd.num_full < len(crowd.emitted)
     with pytest.raises(InvalidArgument, match="all sessions were at work"):
         crowd.tokens_per_s(after_tokens=16 * 64)
+
+
+def test_choices_that_need_the_drafts_probabilities_are_left_out_where_they_are_unknown() -> None:
+    one = RoundTrace(MACHINE, (TracedText(SURE, AGREED, DRAFT_UNSURE),))
+    kinds = {(choice.gate, choice.draft_threshold) for choice in choices_of(one)}
+    assert {gate for gate, draft_threshold in kinds if not draft_threshold} == set(Gate) - {Gate.AUTO}
+    assert {draft_threshold for _, draft_threshold in kinds} == {None, *THRESHOLDS}
+    old = RoundTrace(MACHINE, (TracedText(SURE, AGREED),))
+    assert {choice.stops_drafts for choice in choices_of(old)} == {False}
 
 
 @pytest.mark.parametrize("sessions", [0, 5])

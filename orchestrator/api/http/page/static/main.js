@@ -39,7 +39,7 @@ function bodyOf(prompt) {
 }
 
 /** Return the same question, seed included, to the target alone. */
-function alone({ gate, gate_threshold, ...body }) {
+function alone({ gate, gate_threshold, draft_threshold, ...body }) {
   return { ...body, gamma: 0 };
 }
 
