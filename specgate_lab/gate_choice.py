@@ -23,8 +23,8 @@ class GateChoice(NamedTuple):
 
     def of(self, request: GenerationRequest) -> GenerationRequest:
         """Return the request with this choice."""
-        thresholds = {"gate_threshold": self.threshold, "draft_threshold": self.draft_threshold}
-        return replace(request, gate=self.gate, gamma=self.gamma, **thresholds)
+        gate, gamma, threshold, draft_threshold = self
+        return replace(request, gate=gate, gamma=gamma, gate_threshold=threshold, draft_threshold=draft_threshold)
 
     @property
     def stops_drafts(self) -> bool:

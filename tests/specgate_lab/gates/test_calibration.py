@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 import typer
@@ -96,9 +97,9 @@ def test_places_are_told_apart() -> None:
 
 
 @pytest.mark.parametrize(("values", "problem"), [({"temperatures": ""}, "temperatures"), ({"max_tokens": 1}, "max_to")])
-def test_what_is_wrong_is_named(values: dict[str, str], problem: str) -> None:
+def test_what_is_wrong_is_named(values: dict[str, Any], problem: str) -> None:
     with pytest.raises(InvalidArgument, match=problem):
-        CalibrateOptions(**values)  # type: ignore[arg-type]
+        CalibrateOptions(**values)
 
 
 def test_a_pair_is_calibrated(tmp_path: Path) -> None:

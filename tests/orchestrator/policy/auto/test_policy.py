@@ -160,8 +160,9 @@ def test_modes_are_learned_apart_and_what_rounds_cost_is_not() -> None:
 
 
 def test_a_gate_that_ends_drafts_teaches_nothing() -> None:
-    for ends in ({"gate": Gate.DRAFT_CONFIDENCE}, {"gate": Gate.TARGET_CONFIDENCE, "draft_threshold": 0.3}):
-        assert Learner(measured).observer(GenerationRequest((1,), **ends)) is None
+    both = GenerationRequest((1,), gate=Gate.TARGET_CONFIDENCE, draft_threshold=0.3)
+    for request in (GenerationRequest((1,), gate=Gate.DRAFT_CONFIDENCE), both):
+        assert Learner(measured).observer(request) is None
     assert Learner(measured).observer(GenerationRequest((1,), gate=Gate.NONE)) is not None
 
 
