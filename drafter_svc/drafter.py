@@ -137,7 +137,7 @@ class DraftSession:
     def _add(self, draft: Draft) -> Guessing:
         """Run the last token and draft the one after it; several, if the engine can run them in a row."""
         sequence, start = draft.sequence, len(draft.sequence)
-        step = self._sampling_step(sequence, start, with_probs=draft.limits.stop_below > 0)
+        step = self._sampling_step(sequence, start, stop_below=draft.limits.stop_below)
         most = min(draft.limits.gamma - len(draft.tokens), self.capacity - start) if self._chains(draft) else 1
         logits, sampled = yield from forward(sequence, 1, None if self.spec.rejects else step, most)
         if sampled is None:
@@ -158,8 +158,7 @@ class DraftSession:
 
     def _chains(self, draft: Draft) -> bool:
         """Return whether a token can be run before the host has read it."""
-        masked_or_rejected = self._grammar is not None or self.spec.rejects
-        return not (masked_or_rejected or self._sampling.has_penalties or draft.limits.stop_below > 0)
+        return not (self._grammar is not None or self.spec.rejects or self._sampling.has_penalties)
 
     def _sampled(self, logits: torch.Tensor, step: SamplingStep, limits: DraftLimits) -> DraftToken:
         logits = masked(logits, step)
@@ -171,7 +170,7 @@ class DraftSession:
         return DraftToken(token_id, float(raw[token_id]), distribution)
 
     def _sampling_step(
-        self, sequence: KVSequence, start: int, drafted: Sequence[int] = (), *, with_probs: bool = False
+        self, sequence: KVSequence, start: int, drafted: Sequence[int] = (), *, stop_below: float = 0.0
     ) -> SamplingStep:
         """Return how tokens are sampled at ``start``, and after each of the ``drafted`` tokens from there on."""
         return SamplingStep(
@@ -180,9 +179,10 @@ class DraftSession:
             start,
             self.vocab_size,
             self._prefix(sequence.token_ids, start, drafted),
-            with_probs,
+            stop_below > 0,
             Barred.at(start, self.spec, self.vocab_size),
             self._allowed(sequence.token_ids, start, drafted),
+            stop_below,
         )
 
     def _allowed(self, token_ids: Sequence[int], start: int, drafted: Sequence[int]) -> Allowed | None:

@@ -49,6 +49,7 @@ class SamplingStep(NamedTuple):
         vocab_size: ids from here on do not exist for this session.
         prefix: needed where ``params`` has penalties.
         with_probs: return the raw probabilities of the tokens.
+        stop_below: forwards in a row need not go on after a token of less raw probability; 0 is off.
         barred: what may not be sampled yet.
         allowed: called after the forward is launched, so it costs no time on a device that works beside the host. It
             may be called more than once. None: every token may be sampled.
@@ -62,6 +63,7 @@ class SamplingStep(NamedTuple):
     with_probs: bool = False
     barred: Barred | None = None
     allowed: Allowed | None = None
+    stop_below: float = 0.0
 
     @property
     def weighs(self) -> bool:
@@ -70,9 +72,8 @@ class SamplingStep(NamedTuple):
 
     @property
     def is_plain(self) -> bool:
-        """Return whether logits and temperature alone decide, and no probability is wanted."""
-        is_masked = self.weighs or self.allowed is not None
-        return self.params.is_unfiltered and not is_masked and not self.with_probs
+        """Return whether logits and temperature alone decide."""
+        return self.params.is_unfiltered and not self.weighs and self.allowed is None
 
     def noise_keys(self, num_rows: int) -> list[int]:
         """Return what keys the noise of each row, which draft and target share; none where greedy."""

@@ -168,7 +168,10 @@ class Replay:
         self, progress: Progressing, plan: RoundPlan, gamma: int, verdict: Verdict, timing: RoundTiming
     ) -> RoundRecord:
         num_tokens, confidence = verdict.num_accepted + 1, progress.confidence
+        sure = progress.text.draft_confidences[progress.length : progress.length + gamma] if plan.stop_below else ()
+        known = tuple(one for one in sure if one is not None)
         progress.length += num_tokens
         self._result.emitted.append((self._clock.now_us, self._result.num_tokens + num_tokens))
-        proposal = Proposal((0,) * gamma, draft_us=0) if gamma else NO_PROPOSAL
+        confidences = known if len(known) == gamma else ()
+        proposal = Proposal((0,) * gamma, draft_confidences=confidences) if gamma else NO_PROPOSAL
         return RoundRecord(plan, proposal, verdict, num_tokens, confidence, timing, not progress.remaining)

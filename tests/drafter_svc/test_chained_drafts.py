@@ -144,7 +144,6 @@ async def test_what_lies_behind_a_stop_token_is_dropped(folder: Path) -> None:
     [
         {"verification": Verification.REJECTION, "sampling": SamplingParams(temperature=1)},
         {"sampling": SamplingParams(temperature=0, presence_penalty=1)},
-        {"stop_below": 0.01},
     ],
 )
 async def test_where_each_token_is_looked_at_they_come_one_at_a_time(folder: Path, fields: dict[str, Any]) -> None:

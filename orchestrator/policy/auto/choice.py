@@ -1,10 +1,10 @@
-"""Choose γ and the confidence threshold with the highest estimated tokens/s on recent text."""
+"""Choose γ and both confidence thresholds with the highest estimated tokens/s on recent text."""
 
 from collections.abc import Generator
 from typing import NamedTuple
 
 from orchestrator.policy.auto.costs import Prices
-from orchestrator.policy.auto.history import BUCKET_EDGES, NUM_BUCKETS, TokenHistory
+from orchestrator.policy.auto.history import BUCKET_EDGES, NUM_BUCKETS, STOPS, TokenHistory
 from specgate.types import ALWAYS_SOLO
 
 SWITCH_GAIN = 1.01
@@ -14,15 +14,23 @@ TURNS = 6
 
 
 class GammaChoice(NamedTuple):
-    """The target decodes alone in the lowest ``closed`` buckets of confidence; else a round drafts ``gamma`` tokens."""
+    """The target decodes alone in the lowest ``closed`` buckets of confidence; else a round drafts ``gamma`` tokens,
+    or fewer: a draft ends after its first token that is less sure than ``STOPS[stop]``.
+    """
 
     closed: int
     gamma: int
+    stop: int = 0
 
     @property
     def solo_below(self) -> float:
         """The threshold of the verifier's gate."""
         return (0.0, *BUCKET_EDGES, ALWAYS_SOLO)[self.closed]
+
+    @property
+    def stop_below(self) -> float:
+        """The probability below which the draft ends."""
+        return STOPS[self.stop]
 
     @property
     def drafts(self) -> bool:
@@ -41,15 +49,17 @@ class RoundCounts(NamedTuple):
 
 def simulate(text: TokenHistory, choice: GammaChoice) -> RoundCounts:
     """Return the counts of ``text`` under ``choice``."""
-    buckets, runs = text
-    closed, gamma = choice
-    position, end, rounds, solo = 0, len(runs), 0, 0
+    buckets, runs, ends = text
+    closed, gamma, stop = choice
+    lengths = ends[stop] if stop else (gamma,) * len(runs)
+    position, end, rounds, solo, drafted = 0, len(runs), 0, 0, 0
     while position < end:
         if buckets[position] < closed:
             solo, position = solo + 1, position + 1
         else:
-            rounds, position = rounds + 1, position + min(runs[position], gamma) + 1
-    return RoundCounts(end, rounds, solo, rounds * gamma)
+            length = min(lengths[position], gamma)
+            rounds, drafted, position = rounds + 1, drafted + length, position + min(runs[position], length) + 1
+    return RoundCounts(end, rounds, solo, drafted)
 
 
 def cycle_us(outcome: RoundCounts, prices: Prices) -> float:
@@ -95,13 +105,16 @@ def search(
 ) -> Generator[None, None, RatedChoice]:
     """Return the best choice, or ``last`` if no other is clearly better. Yields after each rate, about 0.1 ms."""
     rates: dict[GammaChoice, float] = {}
-    open_choices = [GammaChoice(0, gamma) for gamma in range(1, max_gamma + 1)]
-    yield from _rate_all(rates, open_choices, text, prices)
-    best_open = max(open_choices, key=rates.__getitem__)
-    gated = [one._replace(closed=closed) for one in open_choices for closed in range(1, NUM_BUCKETS)]
+    gammas = range(1, max_gamma + 1)
+    stops = range(max(len(text.ends), 1))
+    yield from _rate_all(rates, [GammaChoice(0, gamma, stop) for gamma in gammas for stop in stops], text, prices)
+    best_open = max(rates, key=rates.__getitem__)
+    gated = [GammaChoice(closed, gamma, best_open.stop) for gamma in gammas for closed in range(1, NUM_BUCKETS)]
     yield from _rate_all(rates, [*gated, best_open._replace(closed=NUM_BUCKETS)], text, prices)
     best = max(rates, key=rates.__getitem__)
     if last is not None:
+        # What the draft was sure of may be forgotten.
+        last = last if last.stop in stops else last._replace(stop=0)
         yield from _rate_all(rates, [last], text, prices)
         best = best if rates[best] > SWITCH_GAIN * rates[last] else last
     opened = best._replace(closed=0)

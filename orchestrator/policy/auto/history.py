@@ -1,8 +1,9 @@
-"""What recent texts tell of the draft: how often it agrees, by how sure the target was before.
+"""What recent texts tell of the draft: how often it agrees, by how sure the target was before and the draft itself is.
 
 Of every token it is known how sure the target was of the one before it, and mostly whether the draft agrees with the
 target there: an accepted token was agreed on, a recovered one was not. Of a bonus token, and of one that the target
-decoded alone, nobody knows. Such a one counts as agreed on as often as others behind a token of that confidence were.
+decoded alone, nobody knows. Such a one counts as agreed on as often as others behind a token of that confidence were,
+and the draft as sure of it as it was of others that came to the same.
 
 A round that starts in the middle of an accepted run drafts what is left of it: to the token in ``shared_noise`` and
 greedy, on average in ``rejection``. So what rounds of another γ would have come to is known without having been tried.
@@ -10,6 +11,7 @@ greedy, on average in ``rejection``. So what rounds of another γ would have com
 
 from bisect import bisect_right
 from collections import deque
+from itertools import accumulate
 from typing import NamedTuple
 
 from specgate.types import RoundRecord
@@ -17,6 +19,8 @@ from specgate.types import RoundRecord
 BUCKET_EDGES = (0.3, 0.5, 0.7, 0.85)
 """Of the target's confidence. Finer ones see too few tokens in a text of some hundred."""
 NUM_BUCKETS = len(BUCKET_EDGES) + 1
+STOPS = (1e-30, 0.2, 0.4, 0.6, 0.8)
+"""Probabilities below which a draft may end. No token is below the first one: the drafter only tells how sure it is."""
 FIRST_AGREEMENT = (0.5, 0.57, 0.65, 0.73, 0.8)
 """By bucket, of a draft that nobody has seen: high enough that one which can pay is tried."""
 PRIOR_COUNT = 6.0
@@ -26,8 +30,13 @@ MOST_TOKENS, PRIOR_TOKENS = 768, 32
 MOST_JUDGED = 192
 """Of those that were judged, the ones that say how often the draft agrees, however many tokens lie between them: a text
 that the target goes on with alone does not forget why."""
-_LUCK_STEP = 0.7548776662466927
-"""Its multiples, less their whole parts, are spread evenly (Roberts, 2018): chance that is the same for all plans."""
+_LUCK_STEP, _SURENESS_STEP = 0.7548776662466927, 0.5698402909980532
+"""Their multiples, less their whole parts, are spread evenly, together too (Roberts, 2018): chance that is the same for
+all plans."""
+
+
+def _sureness_of(prob: float) -> int:
+    return max(bisect_right(STOPS, prob) - 1, 0)
 
 
 def bucket_of(confidence: float | None) -> int:
@@ -36,19 +45,30 @@ def bucket_of(confidence: float | None) -> int:
 
 
 class TokenHistory(NamedTuple):
-    """One entry a token: the bucket before it, and how many draft tokens would stand from there on."""
+    """One entry a token: the bucket before it, how many draft tokens would stand from there on; and for each of
+    ``STOPS``, if it is known how sure the draft is, after how many tokens a draft from there on would end.
+    """
 
     buckets: list[int]
     runs: list[int]
+    ends: tuple[list[int], ...] = ()
+
+
+class _Token(NamedTuple):
+    """``agrees`` and ``sureness``, the number of the last of ``STOPS`` that the draft is not below: None is unknown."""
+
+    bucket: int
+    agrees: bool | None = None
+    sureness: int | None = None
 
 
 class History:
     """Of one mode, over all its sessions."""
 
     def __init__(self) -> None:
-        self._tokens: deque[tuple[int, bool | None]] = deque(maxlen=MOST_TOKENS)
-        self._tokens.extend((number % NUM_BUCKETS, None) for number in range(PRIOR_TOKENS))
-        self._judged: deque[tuple[int, bool]] = deque(maxlen=MOST_JUDGED)
+        self._tokens: deque[_Token] = deque(maxlen=MOST_TOKENS)
+        self._tokens.extend(_Token(number % NUM_BUCKETS) for number in range(PRIOR_TOKENS))
+        self._judged: deque[_Token] = deque(maxlen=MOST_JUDGED)
 
     def add(self, record: RoundRecord) -> None:
         """Take over the tokens of a verdict."""
@@ -57,19 +77,21 @@ class History:
         known = record.verdict.accepted_confidences[:accepted] or (record.confidence,) * accepted
         rejected = False if record.num_judged > accepted else None
         confidences, verdicts = (record.confidence, *known), (*(True,) * accepted, rejected)
+        probs = record.proposal.draft_confidences[: record.num_judged] or (None,) * record.num_judged
+        sureness = [None if prob is None else _sureness_of(prob) for prob in (*probs, None)]
         # A text may have ended within its accepted tokens.
-        for confidence, agrees in zip(confidences, verdicts[: record.num_tokens], strict=False):
-            bucket = bucket_of(confidence)
-            self._tokens.append((bucket, agrees))
+        for confidence, agrees, sure in zip(confidences, verdicts[: record.num_tokens], sureness, strict=False):
+            token = _Token(bucket_of(confidence), agrees, sure)
+            self._tokens.append(token)
             if agrees is not None:
-                self._judged.append((bucket, agrees))
+                self._judged.append(token)
 
     def agreement(self) -> list[float]:
         """Return by bucket how often the draft agrees: where little was seen, as much more or less as all others do."""
         seen, agreed = [0] * NUM_BUCKETS, [0] * NUM_BUCKETS
-        for bucket, agrees in self._judged:
+        for bucket, agrees, _ in self._judged:
             seen[bucket] += 1
-            agreed[bucket] += agrees
+            agreed[bucket] += bool(agrees)
         expected = sum(count * first for count, first in zip(seen, FIRST_AGREEMENT, strict=True))
         shift = (sum(agreed) - expected) / (sum(seen) + PRIOR_COUNT)
         return [
@@ -79,10 +101,27 @@ class History:
 
     def tokens(self) -> TokenHistory:
         """Return what is remembered, oldest token first, as one text."""
-        agreement, luck, run, runs = self.agreement(), 0.5, 0, list[int]()
-        for bucket, agrees in reversed(self._tokens):
-            luck = (luck + _LUCK_STEP) % 1
-            run = run + 1 if (luck < agreement[bucket] if agrees is None else agrees) else 0
+        agreement, shares, luck, other = self.agreement(), self._sureness_shares(), 0.5, 0.5
+        run, runs, ends = 0, list[int](), [list[int]() for _ in STOPS]
+        for bucket, agrees, sureness in reversed(self._tokens):
+            luck, other = (luck + _LUCK_STEP) % 1, (other + _SURENESS_STEP) % 1
+            stands = luck < agreement[bucket] if agrees is None else agrees
+            run = run + 1 if stands else 0
             runs.append(run)
-        runs.reverse()
-        return TokenHistory([bucket for bucket, _ in self._tokens], runs)
+            sure = bisect_right(shares[stands], other) if sureness is None else sureness
+            for stop, own in enumerate(ends):
+                own.append(1 if sure < stop or not own else own[-1] + 1)
+        buckets = [token.bucket for token in self._tokens]
+        return TokenHistory(buckets, runs[::-1], tuple(own[::-1] for own in ends) if self._knows_draft else ())
+
+    @property
+    def _knows_draft(self) -> bool:
+        return any(token.sureness is not None for token in self._judged)
+
+    def _sureness_shares(self) -> list[list[float]]:
+        """Return, of tokens that did not and that did agree, the share of those up to each sureness but the last."""
+        counts = [[1.0] * len(STOPS) for _ in range(2)]
+        for _, agrees, sureness in self._judged:
+            if sureness is not None:
+                counts[bool(agrees)][sureness] += 1
+        return [[seen / sum(own) for seen in accumulate(own[:-1])] for own in counts]

@@ -1,8 +1,9 @@
 """``auto`` for one session: picks γ each round to maximise estimated tokens/s, and probes drafting now and then.
 
 It keeps the target's distribution because of what it sees: the target's confidence in committed tokens, and finished
-rounds with their accepted tokens, times and batch sizes. It never sees a pending proposal: ``plan`` runs before the
-draft is requested, and a record arrives after its verdict is committed. Probes are counted, not random.
+rounds with their accepted tokens, the draft's confidence in what was judged, times and batch sizes. It never sees a
+pending proposal: ``plan`` runs before the draft is requested, and a record arrives after its verdict is committed.
+Probes are counted, not random.
 """
 
 from orchestrator.policy.auto.choice import GammaChoice, RatedChoice
@@ -39,7 +40,7 @@ class Auto:
         # It counts only once the drafter has read the text.
         self._probes_left -= is_closed and self._drafter.available
         # After the last probe nothing needs preparing; 0 would let the drafter decide.
-        return RoundPlan(choice.gamma, prepare=choice.gamma if self._probes_left else 1)
+        return RoundPlan(choice.gamma, choice.stop_below, prepare=choice.gamma if self._probes_left else 1)
 
     def plan_ahead(self, session: Progress) -> ExpectedPlan | None:
         """Return the next round's plan if it follows the current choice; None during a probe."""
@@ -68,4 +69,4 @@ def _gated(choice: GammaChoice, gamma: int, session: Progress) -> RoundPlan:
     # The drafter prepares no more tokens than a round uses, and none if nothing is drafted.
     prepare = choice.gamma if choice.drafts else 0
     why_alone = None if gamma else WhyAlone.GATE if choice.drafts else WhyAlone.NO_GAIN
-    return RoundPlan(gamma, 0.0, choice.solo_below, run, prepare, choice.drafts, why_alone)
+    return RoundPlan(gamma, choice.stop_below, choice.solo_below, run, prepare, choice.drafts, why_alone)

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Sequence
 from ctypes import c_int32
 from dataclasses import dataclass
+from itertools import chain
 from typing import Self, cast
 
 import torch
@@ -15,6 +16,7 @@ from specgate.runtime.cpu.native_calls import LANES
 from specgate.runtime.decoder_form import form_of
 from specgate.runtime.kv_pages import Copy
 from specgate.runtime.loading import LoadedModel
+from specgate.runtime.sampling_step import SamplingStep
 from specgate.runtime.scheduler import Rows
 
 
@@ -143,16 +145,13 @@ class DecoderKernel:
         inputs: Inputs,
         num_steps: int,
         interrupt: c_int32,
-        keys: Sequence[int],
-        temperature: float,
-        vocab_size: int,
+        choices: Sequence[SamplingStep],
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Run up to ``num_steps`` forwards in one call, each but the first on the tokens chosen from the one before.
 
         Args:
             inputs: of the first one, which keeps one row of each sequence; there are pages for all.
-            keys: of each step's noise, sequence by sequence; none where greedy.
-            vocab_size: ids from here on are not chosen.
+            choices: how each sequence's token of the first step is chosen, all by one law.
 
         Returns:
             Logits [steps, sequences, vocabulary], and what was chosen, float64 [steps, sequences, 4].
@@ -161,14 +160,19 @@ class DecoderKernel:
         logits = self._empty_logits(num_steps * batch.num_kept)
         table = torch.empty(num_steps, batch.num_kept, 4, dtype=torch.float64)
         head = self._form.short_head
-        num_choices = int((head.token_ids < vocab_size).sum()) if head else vocab_size
-        first = logits[: batch.num_kept, :num_choices]
+        one = choices[0]
+        num_choices = int((head.token_ids < one.vocab_size).sum()) if head else one.vocab_size
+        # By steps, and in each by sequences.
+        keys = list(chain(*zip(*(each.noise_keys(num_steps) for each in choices), strict=True)))
+        with_probs = any(each.with_probs for each in choices)
+        first, ids = logits[: batch.num_kept, :num_choices], head.token_ids if head else None
         num_steps = native_calls.draft(
             self._weights.decoder,
             self._as_read(batch, logits, num_steps),
-            native_calls.choosing_of(first, keys, temperature, False, table, head.token_ids if head else None),
+            native_calls.choosing_of(first, keys, one.params.temperature, with_probs, table, ids),
             num_steps,
             interrupt,
+            one.stop_below if len(choices) == 1 else 0.0,
         )
         logits = logits.view(len(table), batch.num_kept, -1)
         return self._whole(logits[:num_steps]), table[:num_steps]

@@ -3,7 +3,6 @@
 import sys
 from collections.abc import Callable, Sequence
 from ctypes import c_int32
-from itertools import chain
 
 from specgate.runtime.attention.interface import Inputs
 from specgate.runtime.cpu.decoder import DecoderKernel
@@ -38,11 +37,7 @@ class CpuDrafter:
         return all(step.is_plain for step in choices)
 
     def draft(self, batch: Sequence[Rows], choices: Sequence[SamplingStep], num_steps: int) -> Drafted:
-        """Run up to ``num_steps`` forwards; fewer where it was interrupted."""
-        params = choices[0].params
-        keys = list(chain(*zip(*(one.noise_keys(num_steps) for one in choices), strict=True)))
-        logits, table = self._kernel.draft(
-            self._inputs(batch), num_steps, self._interrupt, keys, params.temperature, choices[0].vocab_size
-        )
+        """Run up to ``num_steps`` forwards; fewer where it was interrupted, or one sequence alone is unsure."""
+        logits, table = self._kernel.draft(self._inputs(batch), num_steps, self._interrupt, choices)
         # By steps, then cut up by sequences.
         return Drafted(list(logits.unbind(1)), table.transpose(0, 1).tolist())

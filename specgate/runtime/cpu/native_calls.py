@@ -2,7 +2,7 @@
 
 import ctypes
 from collections.abc import Sequence
-from ctypes import POINTER, Structure, c_float, c_int, c_int32, c_int64, c_uint64, c_void_p
+from ctypes import POINTER, Structure, c_double, c_float, c_int, c_int32, c_int64, c_uint64, c_void_p
 from functools import cache
 from pathlib import Path
 
@@ -71,6 +71,7 @@ class NativeDraft(Structure):
         ("choosing", RowSampling),
         ("num_steps", c_int64),
         ("interrupt", POINTER(c_int32)),
+        ("stop_below", c_double),
     ]
 
 
@@ -120,13 +121,21 @@ def forward(decoder: Decoder, batch: NativeBatch) -> None:
     _check(_library().specgate_forward(kernels(), decoder, batch))
 
 
-def draft(decoder: Decoder, batch: NativeBatch, choosing: RowSampling, num_steps: int, interrupt: c_int32) -> int:
+def draft(
+    decoder: Decoder,
+    batch: NativeBatch,
+    choosing: RowSampling,
+    num_steps: int,
+    interrupt: c_int32,
+    stop_below: float = 0.0,
+) -> int:
     """Run forwards one after the other, each on what was sampled from the one before; return how many.
 
     The arguments are for the first one; keys, logits and table have places for all. It ends early once ``interrupt``
-    is not 0, which another thread may see to: the interpreter is free meanwhile.
+    is not 0, which another thread may see to: the interpreter is free meanwhile; and after a token of the first
+    sequence whose probability, if ``choosing`` wants any, is less than ``stop_below``.
     """
-    whole = NativeDraft(batch, choosing, num_steps, ctypes.pointer(interrupt))
+    whole = NativeDraft(batch, choosing, num_steps, ctypes.pointer(interrupt), stop_below)
     _check(_library().specgate_draft(kernels(), decoder, whole))
     return int(whole.num_steps)
 

@@ -11,7 +11,7 @@ from orchestrator.decode.lookahead import Lookahead
 from orchestrator.decode.loop import decode
 from orchestrator.decode.output_text import OutputText
 from orchestrator.decode.session import Session
-from orchestrator.policy.gates import AlwaysDraft, DraftConfidence, Policy, Progress, TargetAlone, TargetConfidence
+from orchestrator.policy.gates import AlwaysDraft, Policy, Progress, TargetAlone, TargetConfidence
 from specgate.types import MAX_BRANCHES, FollowUps, Proposal, RoundPlan, RoundRecord, TokenIds, Verdict
 from tests.orchestrator.decode.support import within
 from tests.support.decoding import emitted, make_session, make_spec, run, target_alone
@@ -20,7 +20,7 @@ from tests.support.fakes import VOCAB_SIZE, FakeDrafter, FakeVerifier, Fault
 from tests.support.faults import HUNG_DRAFT, Run, verifier
 
 SPEC = make_spec(60, stop_token_ids=frozenset())
-GATES = [AlwaysDraft(3), TargetConfidence(3, 0.3), TargetConfidence(3, 0.7), DraftConfidence(4, 0.4)]
+GATES = [AlwaysDraft(3), TargetConfidence(3, 0.3), TargetConfidence(3, 0.7), AlwaysDraft(4, 0.4)]
 
 
 @pytest.mark.parametrize("agreement", [0.0, 0.7, 1.0])

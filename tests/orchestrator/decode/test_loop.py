@@ -9,7 +9,7 @@ from orchestrator.decode.loop import decode
 from orchestrator.decode.output_text import OutputText
 from orchestrator.decode.plain_loop import decode_plainly
 from orchestrator.decode.session import Session
-from orchestrator.policy.gates import AlwaysDraft, DraftConfidence, Progress, TargetAlone, TargetConfidence
+from orchestrator.policy.gates import AlwaysDraft, Progress, TargetAlone, TargetConfidence
 from orchestrator.services.reattach import NoDrafter
 from specgate.types import ALWAYS_SOLO, DraftMethod, FinishReason, RoundPlan, RoundRecord, TokenSource
 from tests.orchestrator.decode.support import parties, within
@@ -23,7 +23,7 @@ from tests.support.fakes import EOS_TOKEN_ID
         AlwaysDraft,
         lambda gamma: TargetConfidence(gamma, 0.5),
         lambda gamma: TargetConfidence(gamma, 1.0),
-        lambda gamma: DraftConfidence(gamma, 0.4),
+        lambda gamma: AlwaysDraft(gamma, 0.4),
     ],
     ids=["none", "target", "target_always", "draft"],
 )

@@ -121,7 +121,8 @@ static int NAME(draft)(const Decoder *decoder, Draft *draft) {
     for (draft->num_steps = 1;; draft->num_steps++) {
         int error = NAME(forward)(decoder, &batch);
         if (!error) error = NAME(choose)(&choosing);
-        if (error || draft->num_steps == num_steps || *draft->interrupt) return error;
+        int unsure = choosing.with_probs && choosing.table[3] < draft->stop_below;
+        if (error || unsure || draft->num_steps == num_steps || *draft->interrupt) return error;
         for (int64_t s = 0; s < sequences; s++) {
             Sequence *sequence = batch.sequences + s;
             int64_t end = sequence->start + sequence->num_rows;

@@ -74,6 +74,7 @@ typedef struct {
     Choosing choosing;
     int64_t num_steps;                /* As many as were taken, afterwards. */
     const volatile int32_t *interrupt; /* No further step is begun once it is not 0. */
+    double stop_below;                 /* Nor after a token of the first sequence of a raw probability below this. */
 } Draft;
 
 #endif

@@ -93,9 +93,13 @@ class CudaDrafter:
             self._replay()
         # Launched before the host waits for the device.
         logits = [self._work.logits[:num_steps, i, : self._vocab_size].clone() for i in range(len(batch))]
-        steps = self._work.report[:num_steps, : len(batch)].tolist()
-        tables = [[[id_, score, math.inf, score] for id_, score in rows] for rows in zip(*steps, strict=True)]
-        return Drafted(logits, tables)
+        report = self._work.report[:num_steps, : len(batch)].transpose(0, 1)
+        probs = report[..., 1]
+        if any(step.with_probs for step in choices):
+            ids = report[..., :1].long()
+            probs = torch.stack(logits).float().log_softmax(-1).gather(-1, ids)[..., 0].exp()
+        lead = torch.full_like(probs, math.inf)
+        return Drafted(logits, torch.stack([*report.unbind(-1), lead, probs], -1).tolist())
 
     def _launch(self) -> None:
         self._launcher.launch(self._weights, self._batch, self._work, self.shape, self._launcher.tiles)
