@@ -267,3 +267,22 @@ async def test_a_draft_of_one_call_ends_early_for_who_comes_and_goes_on_behind_h
         with at_each_draft(runner, lambda: next(comes, False) and one.engine.post(lambda: None)) as forwards:
             assert await one.text() == expected
         assert forwards == [1, GAMMA - 1, GAMMA, GAMMA, GAMMA]
+
+
+@pytest.mark.parametrize("temperature", [0.0, 0.8])
+async def test_a_draft_of_one_call_ends_with_its_first_unsure_token(folder: Path, temperature: float) -> None:
+    runner, fields = one_call_runner(folder), {"sampling": SamplingParams(temperature=temperature)}
+    drafter = runner.drafter
+    async with drafting(runner, chains=False) as one:
+        told = await one.once(stop_below=1e-30, **fields)
+        threshold = 1.001 * min(told.draft_confidences)
+        length = next(i for i, prob in enumerate(told.draft_confidences, 1) if prob < threshold)
+        with at_each_draft(runner) as forwards:
+            stopped = await one.once(stop_below=threshold, **fields)
+        runner.drafter = None
+        plain = await one.once(stop_below=threshold, **fields)
+    runner.drafter = drafter
+    assert length < GAMMA
+    assert forwards == [length]
+    assert stopped.draft_token_ids == plain.draft_token_ids == told.draft_token_ids[:length]
+    assert stopped.draft_confidences == pytest.approx(plain.draft_confidences, rel=1e-5)

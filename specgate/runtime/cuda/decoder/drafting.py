@@ -97,7 +97,8 @@ class CudaDrafter:
         probs = report[..., 1]
         if any(step.with_probs for step in choices):
             ids = report[..., :1].long()
-            probs = torch.stack(logits).float().log_softmax(-1).gather(-1, ids)[..., 0].exp()
+            known = torch.stack(logits)[..., : choices[0].vocab_size]
+            probs = known.float().log_softmax(-1).gather(-1, ids)[..., 0].exp()
         lead = torch.full_like(probs, math.inf)
         return Drafted(logits, torch.stack([*report.unbind(-1), lead, probs], -1).tolist())
 

@@ -51,8 +51,12 @@ def a_round(
     pace: float = 1.0,
     draft_us: int = DRAFT_US,
     plan: RoundPlan | None = None,
+    sure: tuple[float, ...] = (),
 ) -> RoundRecord:
-    """Return a round of one of ``batch`` equal sessions on a machine that needs ``pace`` times as long for all."""
+    """Return a round of one of ``batch`` equal sessions on a machine that needs ``pace`` times as long for all.
+
+    ``sure``: the draft's confidence in its tokens, where it tells.
+    """
     rows = batch * (gamma + 1)
     forward_us = round(pace * (FORWARD_US + ROW_US * (rows - 1) + FORWARD_US * (batch - 1) // 10))
     verdict = Verdict(
@@ -67,7 +71,7 @@ def a_round(
         accepted_confidences=(before,) * accepted,
     )
     timing = RoundTiming(round(pace * (draft_us * gamma + OVERHEAD_US)) + forward_us)
-    proposal = Proposal((3,) * gamma) if gamma else NO_PROPOSAL
+    proposal = Proposal((3,) * gamma, draft_confidences=sure) if gamma else NO_PROPOSAL
     return RoundRecord(plan or RoundPlan(gamma), proposal, verdict, accepted + 1, before, timing)
 
 

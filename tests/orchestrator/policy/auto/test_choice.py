@@ -42,6 +42,25 @@ def test_a_text_is_cut_into_rounds() -> None:
     assert simulate(MIXED, GammaChoice(NUM_BUCKETS, 4)) == RoundCounts(20, 0, 20, 0)
 
 
+def test_a_draft_ends_after_its_first_unsure_token() -> None:
+    # The draft is unsure of every third token, and wrong in every sixth.
+    ends = [3, 2, 1] * 4
+    text = TokenHistory([TOP] * 12, [5, 4, 3, 2, 1, 0] * 2, ([99] * 12, ends))
+    assert simulate(text, GammaChoice(0, 5, 1)) == RoundCounts(12, 4, 0, 10)
+    assert simulate(text, GammaChoice(0, 2, 1)) == RoundCounts(12, 4, 0, 8)
+
+
+def test_a_draft_that_knows_when_it_is_wrong_ends_there() -> None:
+    runs, unsure = [6, 5, 4, 3, 2, 1, 0, 1, 0] * 40, [7, 6, 5, 4, 3, 2, 1, 2, 1] * 40
+    text = TokenHistory([TOP] * 360, runs, ([999] * 360, unsure))
+    dear = CHEAP._replace(token_us=300.0)
+    blind, knowing = found(text._replace(ends=()), dear), found(text, dear)
+    assert (blind.choice.stop, knowing.choice.stop) == (0, 1)
+    assert knowing.rate > 1.05 * blind.rate
+    # What it was sure of is forgotten.
+    assert found(text._replace(ends=()), dear, knowing.choice).choice.stop == 0
+
+
 def test_the_best_choice_by_hand() -> None:
     assert found(EASY_TEXT, CHEAP).choice == GammaChoice(0, 4)  # Runs of ten tokens are two rounds.
     assert found(MIXED, CHEAP).choice.closed in (1, 2, 3, 4)
@@ -93,6 +112,30 @@ def test_what_is_remembered_says_how_drafts_fare() -> None:
     assert history.agreement()[0] < 0.1
     text = history.tokens()
     assert text.runs[-6:] == [5, 4, 3, 2, 1, 0] or text.runs[-6:-1] == [4, 3, 2, 1, 0]
+
+
+def test_what_the_draft_was_sure_of_is_remembered() -> None:
+    history = History()
+    history.add(a_round(4, 4))
+    assert history.tokens().ends == ()
+    for _ in range(60):
+        history.add(a_round(4, 2, sure=(0.9, 0.7, 0.3, 0.9)))
+    never, *_, last = history.tokens().ends
+    assert never[-6:] == [6, 5, 4, 3, 2, 1]
+    # The fourth token was not judged, and a token behind a rejected one begins the next round.
+    assert last[-6:] == [2, 1, 1, 2, 1, 1]
+
+
+def test_of_tokens_that_nobody_drafted_the_draft_is_as_sure_as_of_others_like_them() -> None:
+    history = History()
+    for _ in range(40):
+        history.add(a_round(2, 1, sure=(0.99, 0.05)))
+    for _ in range(100):
+        history.add(a_round(0, 0))
+    text = history.tokens()
+    wrong = [end for run, end in zip(text.runs, text.ends[-1], strict=True) if run == 0]
+    assert len(wrong) > 60
+    assert sum(end == 1 for end in wrong) > 0.8 * len(wrong)
 
 
 def test_a_text_that_ends_within_its_accepted_tokens_adds_those() -> None:

@@ -166,6 +166,21 @@ def test_a_gate_that_ends_drafts_teaches_nothing() -> None:
     assert Learner(measured).observer(GenerationRequest((1,), gate=Gate.NONE)) is not None
 
 
+def test_a_draft_is_always_asked_how_sure_it_is_and_ends_where_that_pays() -> None:
+    learner = Learner(partial(measured, 3 * DRAFT_US))
+    assert 0 < settled(learner).plan(Progress(SURE)).stop_below < 1e-6
+    observer = an_observer(learner)
+    for _ in range(60):
+        observer(a_round(4, 1, sure=(0.95, 0.1, 0.9, 0.9), draft_us=3 * DRAFT_US))
+        observer(a_round(4, 4, sure=(0.95,) * 4, draft_us=3 * DRAFT_US))
+    policy = settled(learner)
+    plan, ahead = policy.plan(Progress(SURE)), policy.plan_ahead(Progress(SURE))
+    assert 0.1 < plan.stop_below < 0.95
+    assert plan.gamma >= 4
+    assert ahead is not None
+    assert ahead.plan == plan
+
+
 def test_what_is_planned_ahead_is_what_is_planned() -> None:
     learner = Learner(measured)
     drive(learner, all_stand, 400)

@@ -64,7 +64,7 @@ def test_a_row_has_the_same_bits_whatever_else_is_in_its_forward(draws: Draws, m
 def test_tokens_are_chosen_by_the_noise_of_python_among_those_there_are(draws: Draws) -> None:
     (prompt,), num_ids = prompts_of(9), 10
     with draws.links([prompt], [1], NOISE, STEPS) as [link]:
-        choosing = link.sample._replace(vocab_size=num_ids)
+        choosing = link.sample._replace(vocab_size=num_ids, with_probs=True)
         drafted = draws.runner.draft([link.rows], [choosing], STEPS)
     for step, (token_id, logits) in enumerate(zip(ids_of(drafted)[0], drafted.logits[0], strict=True)):
         key = noise.row_key(choosing.seed, len(prompt) + step, Purpose.SHARED)
@@ -72,6 +72,7 @@ def test_tokens_are_chosen_by_the_noise_of_python_among_those_there_are(draws: D
         scores = logits[:num_ids].numpy() / NOISE.temperature + gumbel
         assert token_id == scores.argmax()
         assert drafted.tables[0][step][1] == pytest.approx(scores.max(), rel=1e-6)
+        assert drafted.tables[0][step][3] == pytest.approx(float(logits[:num_ids].softmax(-1)[token_id]), rel=1e-5)
 
 
 def test_one_broken_logit_is_told(draws: Draws) -> None:
