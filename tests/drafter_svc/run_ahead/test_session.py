@@ -432,7 +432,7 @@ def test_behind_the_likeliest_outcome_the_round_after_it_is_told_too(mode: str) 
     near, far = client.guess(4).heard
     assert near.position == far.position == len(PROMPT) + 1
     outcome = near.proposals[0].token_ids
-    for token_ids, draft_token_ids, _ in far.proposals:
+    for token_ids, draft_token_ids, *_ in far.proposals:
         assert token_ids[: len(outcome)] == outcome
         assert answer((4,), outcome, token_ids[len(outcome) :], **MODES[mode]) == draft_token_ids
 

@@ -21,9 +21,9 @@ CHOICES = GateOptions(gammas="2", thresholds="0.5", draft_thresholds="").choices
 def test_fixed_choices_and_auto() -> None:
     options = GateOptions(gammas="1,8", thresholds="0.3,0.7", draft_thresholds="0.4", gated_gammas="3")
     names = [str(choice) for choice in options.choices]
-    gated = ["target_confidence 0.3", "target_confidence 0.7", "draft_confidence 0.4"]
-    gated += ["target_confidence 0.3 + draft 0.4", "target_confidence 0.7 + draft 0.4"]
-    assert names == [ALONE, "none γ 1", "none γ 8", *(f"{name} γ 3" for name in gated), AUTO]
+    with_thresholds = ["target_confidence 0.3", "target_confidence 0.7", "draft_confidence 0.4"]
+    with_thresholds += ["target_confidence 0.3 + draft 0.4", "target_confidence 0.7 + draft 0.4"]
+    assert names == [ALONE, "none γ 1", "none γ 8", *(f"{name} γ 3" for name in with_thresholds), AUTO]
     both = options.choices[-2].of(PROMPTS[0])
     assert (both.gate, both.threshold, both.stop_below, both.max_gamma) == (Gate.TARGET_CONFIDENCE, 0.7, 0.4, 3)
     alone, none, gated, auto = (choice.of(PROMPTS[0]) for choice in CHOICES)
