@@ -31,6 +31,7 @@ TOPICS = (
     "Draft sources",
     "Tuning",
     "Gates",
+    "Drafts that were trained",
     "Forwards on a CPU",
     "On a GPU",
     "Reliability",
@@ -38,6 +39,8 @@ TOPICS = (
 COLUMNS = {
     "name": "row",
     "trace": "trace",
+    "agreement": "agreement",
+    "gamma": "γ",
     "sessions": "sessions",
     "version": "version",
     "before": "before",
@@ -119,7 +122,8 @@ def page(results: Mapping[str, Mapping[str, Any]]) -> str:
 
 
 def _topic(result: Mapping[str, Any]) -> str:
-    kinds = {"advice": "Tuning", "tables": "Forwards on a CPU", "steps": "On a GPU"}
+    kinds = {"advice": "Tuning", "tables": "Forwards on a CPU", "steps": "On a GPU", "layers": TOPICS[5]}
+    kinds |= {"temperatures": "Gates", "cases": "Gates"}
     for key, topic in kinds.items():
         if key in result:
             return topic
@@ -140,6 +144,7 @@ def _section(name: str, result: Mapping[str, Any]) -> Iterator[str]:
     for line in result.get("advice", []):
         yield f"> {line}\n"
     yield from _measured(result.get("rows") or result.get("steps") or result.get("finals", []), result)
+    yield from _table(_training(result) or _signals(result) or _gates(result), all_columns=True)
     for title, rows in result.get("tables", {}).items():
         yield f"{title}:\n"
         yield from _table(rows, all_columns=True)
@@ -147,6 +152,45 @@ def _section(name: str, result: Mapping[str, Any]) -> Iterator[str]:
         if step["rows"]:
             yield f"#### {step['name']}\n"
             yield from _table(step["rows"], all_columns=True)
+
+
+def _training(result: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return how a draft learned, or what one would bring that is predicted."""
+    history: list[dict[str, Any]] = result.get("history", [])
+    return (
+        [*history, {"step": "as stored", **{name: result[name] for name in history[-1] if name in result}}]
+        if history
+        else []
+    )
+
+
+def _signals(result: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return what each confidence foretells, temperature by temperature."""
+    return [
+        {
+            "temperature": one["temperature"],
+            "judged": one["all"]["tokens"],
+            "accepted": f"{one['all']['accepted']:.0%}",
+            **{
+                f"{who}: {what}": f"{one['all'][who][what]:.3f}"
+                for who in ("draft", "target")
+                for what in ("area", "error")
+            },
+        }
+        for one in result.get("temperatures", [])
+    ]
+
+
+def _gates(result: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return the rates of every gate, case by case, as ratios to the target alone."""
+    return [
+        {
+            **{name: case[name] for name in ("draft", "temperature", "concurrency")},
+            **{name: rate / case["rates"]["target alone"] for name, rate in case["rates"].items()},
+            "auto / best": [case["auto_to_best"][end] for end in ("low", "high") if case["auto_to_best"][end]],
+        }
+        for case in result.get("cases", [])
+    ]
 
 
 def _origin(result: Mapping[str, Any]) -> str:
