@@ -21,6 +21,8 @@ SOURCES = {
     "sources-bundled-code": "bundled pair, code",
 }
 SOURCE_ROWS = ("hf-prompt-lookup", "hf-assisted", "model+auto", "suffix+auto")
+CALIBRATIONS = {"calibration-bundled": "bundled pair", "calibration-smollm2": "SmolLM2-135M, trained draft"}
+SIGNALS = {"draft": "the draft's probability of it", "target": "the target's confidence before it"}
 GPU_DAY = "h200"
 GPU_DRAFTS = {
     "draft-0.7": "30 layers, acceptance 0.7",
@@ -44,6 +46,7 @@ class Bar(NamedTuple):
 def draw_plots(results: Results, folder: Path) -> None:
     """Write every plot that ``results`` has the files for."""
     draws = {"one-request": _one_request, "draft-sources": _draft_sources, "gpu": _gpu, "soak": _soak}
+    draws |= {"calibration": _calibration}
     for name, draw in draws.items():
         with rc_context(STYLE):
             figure = draw(results)
@@ -107,6 +110,25 @@ def _draw_bars(axes: Any, bars: Sequence[Bar]) -> None:
             axes.plot(bar.bounds, [place, place], color="black", linewidth=1)
     axes.axvline(1, color="black", linewidth=0.8)
     axes.invert_yaxis()
+
+
+def _calibration(results: Results) -> Figure:
+    """Return how often draft tokens are accepted, by each confidence: a panel for each pair and temperature."""
+    figure = Figure(figsize=(8.4, 6.4), layout="constrained")
+    panels = figure.subplots(len(CALIBRATIONS), 2, sharex=True, sharey=True)
+    for row, (name, title) in zip(panels, CALIBRATIONS.items(), strict=True):
+        for axes, one in zip(row, results[name]["temperatures"], strict=True):
+            axes.plot([0, 1], [0, 1], color="black", linewidth=0.8, linestyle="--")
+            for signal, label in SIGNALS.items():
+                bins = one["all"][signal]["bins"]
+                axes.plot(
+                    [confidence for confidence, *_ in bins], [share for _, share, _ in bins], marker="o", label=label
+                )
+            axes.set_title(f"{title}, temperature {one['temperature']:g}", fontsize=9.0, loc="left")
+    panels[0][0].legend(loc="lower right")
+    figure.supxlabel("confidence; a point is a tenth of the draft tokens", fontsize=9.0)
+    figure.supylabel("accepted", fontsize=9.0)
+    return figure
 
 
 def _soak(results: Results) -> Figure:

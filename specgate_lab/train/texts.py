@@ -84,11 +84,9 @@ def write_texts(
 @torch.inference_mode()
 def write(target: Any, beginnings: Sequence[Beginning], row_tokens: int, seed: int) -> Lessons:
     """Go on with each beginning until a row has ``row_tokens`` tokens, the padding on its left included."""
-    from transformers import DynamicCache
+    from transformers import StaticCache
 
-    # One more position, of padding: a row that has some makes transformers pack the heads that share keys;
-    # attention on a CPU takes a fifth of the time then.
-    device, width, row_tokens = target.device, max(map(len, beginnings)) + 1, row_tokens + 1
+    device, width = target.device, max(map(len, beginnings))
     num = len(beginnings)
     ids = torch.zeros(num, row_tokens, dtype=torch.long, device=device)
     starts = torch.tensor([width - len(one) for one in beginnings], dtype=torch.int32)
@@ -98,13 +96,20 @@ def write(target: Any, beginnings: Sequence[Beginning], row_tokens: int, seed: i
     positions = (mask.cumsum(-1) - 1).clamp(min=0)
     # Half of them by chance: with rows in turns, the same prompts would always be greedy ones.
     greedy = torch.randperm(num, generator=torch.Generator().manual_seed(seed)) % 2 == 0
-    top_ids = torch.zeros(num, row_tokens, TOP, dtype=torch.int32)
-    top_log_probs = torch.zeros(num, row_tokens, TOP, dtype=torch.float16)
-    own_log_probs = torch.zeros(num, row_tokens)
+    kept = Lessons(
+        ids.int().cpu(),
+        starts,
+        torch.full((num,), width, dtype=torch.int32),
+        greedy,
+        torch.zeros(num, row_tokens, TOP, dtype=torch.int32),
+        torch.zeros(num, row_tokens, TOP, dtype=torch.float16),
+        torch.zeros(num, row_tokens),
+    )
     generator = torch.Generator(device).manual_seed(seed)
     takes = inspect.signature(target.forward).parameters
     keep_last = {"logits_to_keep": 1} if "logits_to_keep" in takes else {}
-    cache, begin = DynamicCache(config=target.config), 0
+    # One that grows leaves holes in a CPU's memory; and where no place is masked attention takes five times as long.
+    cache, begin = StaticCache(config=target.config, max_cache_len=row_tokens), 0
     for end in range(width, row_tokens):
         step = {"attention_mask": mask[:, :end], "position_ids": positions[:, begin:end]}
         out = target(input_ids=ids[:, begin:end], past_key_values=cache, use_cache=True, **step, **keep_last)
@@ -116,9 +121,7 @@ def write(target: Any, beginnings: Sequence[Beginning], row_tokens: int, seed: i
         if end >= width + LEAD_TOKENS:
             chosen = torch.where(greedy.to(device), log_probs.argmax(-1), chosen)
         top = log_probs.topk(TOP, dim=-1)
-        top_ids[:, end], top_log_probs[:, end] = top.indices.int().cpu(), top.values.half().cpu()
-        own_log_probs[:, end] = log_probs.gather(-1, chosen[:, None])[:, 0].cpu()
+        kept.top_ids[:, end], kept.top_log_probs[:, end] = top.indices.int().cpu(), top.values.half().cpu()
+        kept.log_probs[:, end] = log_probs.gather(-1, chosen[:, None])[:, 0].cpu()
         ids[:, end], begin = chosen, end
-    written = torch.full((num,), width - 1, dtype=torch.int32)
-    of_tokens = (part[:, 1:] for part in (top_ids, top_log_probs, own_log_probs))
-    return Lessons(ids[:, 1:].int().cpu(), starts - 1, written, greedy, *of_tokens)
+    return kept._replace(ids=ids.int().cpu())

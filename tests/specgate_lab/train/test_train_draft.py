@@ -141,8 +141,12 @@ def test_a_draft_that_agrees_no_more_often_learns_no_longer(
     assert report["history"][-1]["step"] == 16
 
 
-def test_what_the_target_says_of_its_own_text_is_what_was_kept(target: Path) -> None:
-    model: Any = AutoModelForCausalLM.from_pretrained(target, dtype=torch.float32).eval()
+@pytest.mark.parametrize(("kind", "changes"), [("llama", {}), ("gemma3_text", {"sliding_window": 16})])
+def test_what_the_target_says_of_its_own_text_is_what_was_kept(
+    kind: str, changes: dict[str, Any], tmp_path: Path
+) -> None:
+    folder = write_model(tmp_path, kind, **changes)
+    model: Any = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
     lessons = write(model, [(5, 6, 7), (8,), (9, 10)] * 2, 64, seed=1)
     assert lessons.starts.tolist() == [0, 2, 1] * 2
     judged = judge(Student(model), lessons)
