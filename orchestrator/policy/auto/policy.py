@@ -67,6 +67,6 @@ def _gated(choice: GammaChoice, gamma: int, session: Progress) -> RoundPlan:
     """Return the plan of ``choice``, with its solo run at the verifier."""
     run = min(session.remaining, MOST_SOLO) if choice.closed else 0
     # The drafter prepares no more tokens than a round uses, and none if nothing is drafted.
-    prepare = choice.gamma if choice.drafts else 0
+    prepare, stop_below = (choice.gamma, choice.stop_below) if choice.drafts else (0, 0.0)
     why_alone = None if gamma else WhyAlone.GATE if choice.drafts else WhyAlone.NO_GAIN
-    return RoundPlan(gamma, choice.stop_below, choice.solo_below, run, prepare, choice.drafts, why_alone)
+    return RoundPlan(gamma, stop_below, choice.solo_below, run, prepare, choice.drafts, why_alone)
