@@ -155,7 +155,7 @@ def _section(name: str, result: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _training(result: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return how a draft learned, or what one would bring that is predicted."""
+    """Return how a draft learned."""
     history: list[dict[str, Any]] = result.get("history", [])
     return (
         [*history, {"step": "as stored", **{name: result[name] for name in history[-1] if name in result}}]
@@ -171,11 +171,7 @@ def _signals(result: Mapping[str, Any]) -> list[dict[str, Any]]:
             "temperature": one["temperature"],
             "judged": one["all"]["tokens"],
             "accepted": f"{one['all']['accepted']:.0%}",
-            **{
-                f"{who}: {what}": f"{one['all'][who][what]:.3f}"
-                for who in ("draft", "target")
-                for what in ("area", "error")
-            },
+            **{f"{who}: {what}": one["all"][who][what] for who in ("draft", "target") for what in ("area", "error")},
         }
         for one in result.get("temperatures", [])
     ]

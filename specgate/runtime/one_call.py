@@ -11,7 +11,7 @@ from specgate.runtime.scheduler import Rows
 
 class Drafted(NamedTuple):
     """Each sequence's logits of all steps [steps, vocabulary], and its rows of ``batch_sampler.chosen_on_device``. One
-    call may leave leads and probabilities out.
+    call may leave leads out, and probabilities where they are not asked for.
     """
 
     logits: list[torch.Tensor]

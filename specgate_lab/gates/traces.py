@@ -9,6 +9,7 @@ from statistics import median
 from rich.console import Console
 
 from orchestrator.decode.request import Delta, GenerationRequest
+from orchestrator.policy.auto.history import STOPS
 from orchestrator.policy.gates import Gate
 from orchestrator.terminal.results import overhead_us
 from specgate.types import RoundRecord, Verification
@@ -28,8 +29,6 @@ NARROW, WIDE = 2, 8
 CROWD = 8
 """Sessions of the forwards that measure a session."""
 RECORDED_GAMMAS = (8, 7)
-STOPS_NEVER = 1e-30
-"""A threshold of ``draft_confidence`` that no token is below: the drafter tells its probabilities, and drafts on."""
 _UNKNOWN = None, None
 
 
@@ -144,7 +143,7 @@ async def record_text(
     """
     runs = []
     for gamma in RECORDED_GAMMAS[:1] if request.rejects else RECORDED_GAMMAS:
-        choice = GateChoice(Gate.DRAFT_CONFIDENCE, gamma, STOPS_NEVER)
+        choice = GateChoice(Gate.DRAFT_CONFIDENCE, gamma, STOPS[0])
         runs.append([delta async for delta in start(replace(choice.of(request), logprobs=0))])
     if len({tuple(token_id for delta in run for token_id in delta.token_ids) for run in runs}) > 1:
         return None

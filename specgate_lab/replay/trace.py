@@ -61,17 +61,24 @@ class RoundTrace:
 
 
 def write_trace(path: Path, trace: RoundTrace) -> None:
-    """Write the machine, then a line for each text; confidences to 0.0001. Raises as ``write_whole`` does."""
+    """Write the machine, then a line for each text; confidences to 0.0001, the draft's at least that.
+
+    Raises as ``write_whole`` does.
+    """
     texts = [
         {
             "confidences": [round(one, 4) for one in text.confidences],
             "agrees": text.agrees,
-            "draft_confidences": [None if one is None else round(one, 4) for one in text.draft_confidences],
+            "draft_confidences": [_rounded(one) for one in text.draft_confidences],
         }
         for text in trace.texts
     ]
     lines = [{"machine": asdict(trace.machine)}, *({"text": text} for text in texts)]
     write_whole(path, "".join(json.dumps(line, separators=(",", ":")) + "\n" for line in lines), "out")
+
+
+def _rounded(confidence: float | None) -> float | None:
+    return None if confidence is None else max(round(confidence, 4), 0.0001)
 
 
 def read_trace(path: Path) -> RoundTrace:

@@ -70,8 +70,9 @@ class RoundMetrics:
             self._on_round(record)
 
     def _on_round(self, record: RoundRecord) -> None:
-        proposal, plan, accepted = record.proposal, record.plan, record.num_accepted
-        self._decisions["cut" if plan.stop_below and len(proposal) < plan.gamma else "draft"] += 1
+        proposal, accepted = record.proposal, record.num_accepted
+        is_cut = any(one < record.plan.stop_below for one in proposal.draft_confidences)
+        self._decisions["cut" if is_cut else "draft"] += 1
         self._counts["drafts"] += 1
         self._counts["draft_tokens"] += len(proposal)
         self._counts["accepted_tokens"] += accepted

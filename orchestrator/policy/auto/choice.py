@@ -51,7 +51,7 @@ def simulate(text: TokenHistory, choice: GammaChoice) -> RoundCounts:
     """Return the counts of ``text`` under ``choice``."""
     buckets, runs, ends = text
     closed, gamma, stop = choice
-    lengths = ends[stop] if stop else (gamma,) * len(runs)
+    lengths = ends[stop] if ends else (gamma,) * len(runs)
     position, end, rounds, solo, drafted = 0, len(runs), 0, 0, 0
     while position < end:
         if buckets[position] < closed:

@@ -77,7 +77,7 @@ class History:
         known = record.verdict.accepted_confidences[:accepted] or (record.confidence,) * accepted
         rejected = False if record.num_judged > accepted else None
         confidences, verdicts = (record.confidence, *known), (*(True,) * accepted, rejected)
-        probs = record.proposal.draft_confidences[: record.num_judged] or (None,) * record.num_judged
+        probs = record.proposal.draft_confidences or (None,) * len(record.proposal)
         sureness = [None if prob is None else _sureness_of(prob) for prob in (*probs, None)]
         # A text may have ended within its accepted tokens.
         for confidence, agrees, sure in zip(confidences, verdicts[: record.num_tokens], sureness, strict=False):

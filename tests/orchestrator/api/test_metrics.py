@@ -113,7 +113,10 @@ async def test_what_turns_out_to_be_impossible_is_no_failure_of_ours() -> None:
     [
         (RoundPlan(2), Proposal((1, 2)), Verdict(1, 2, 9, 0.7), {"accepted": 2, "bonus": 1, "draft": 1}),
         (RoundPlan(2), Proposal((1, 2)), Verdict(1, 1, 9, 0.7), {"accepted": 1, "recovered": 1, "draft": 1}),
-        (RoundPlan(3, stop_below=0.4), Proposal((1,)), Verdict(1, 0, 9, 0.7), {"recovered": 1, "cut": 1}),
+        (
+            *(RoundPlan(3, stop_below=0.4), Proposal((1,), draft_confidences=(0.3,))),
+            *(Verdict(1, 0, 9, 0.7), {"recovered": 1, "cut": 1}),
+        ),
         (
             RoundPlan(3),
             Proposal((1,), method=DraftMethod.SUFFIX),

@@ -96,7 +96,8 @@ class CudaDrafter:
         report = self._work.report[:num_steps, : len(batch)].transpose(0, 1)
         probs = report[..., 1]
         if any(step.with_probs for step in choices):
-            ids = report[..., :1].long()
+            # Where all logits are broken the token is none of these.
+            ids = report[..., :1].long().clamp(max=choices[0].vocab_size - 1)
             known = torch.stack(logits)[..., : choices[0].vocab_size]
             probs = known.float().log_softmax(-1).gather(-1, ids)[..., 0].exp()
         lead = torch.full_like(probs, math.inf)

@@ -122,7 +122,7 @@ def test_what_the_draft_was_sure_of_is_remembered() -> None:
         history.add(a_round(4, 2, sure=(0.9, 0.7, 0.3, 0.9)))
     never, *_, last = history.tokens().ends
     assert never[-6:] == [6, 5, 4, 3, 2, 1]
-    # The fourth token was not judged, and a token behind a rejected one begins the next round.
+    # What the target put in place of the third token begins the next round.
     assert last[-6:] == [2, 1, 1, 2, 1, 1]
 
 
