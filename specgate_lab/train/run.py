@@ -77,6 +77,7 @@ def make_draft(
     head = head_of(recipe, lessons, config.get_text_config().vocab_size)
     student = Student(new_draft(recipe.target, deepcopy(config), form.layers).to(place), head)
     learned = _train(student, form, recipe, lessons, work, on_progress)
+    student.put_back()
     results = {
         "recipe": asdict(recipe),
         "layers": form.layers,

@@ -38,7 +38,7 @@ def target(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def recipe(target: Path, **changes: Any) -> Recipe:
     small: dict[str, Any] = {
-        "head_tokens": 64,
+        "head_tokens": 16,
         "rows": 12,
         "row_tokens": 64,
         "write_rows": 4,
