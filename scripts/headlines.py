@@ -31,8 +31,7 @@ HEADLINES: Mapping[str, Sequence[str]] = {
     "bundled-greedy": ("--assisted", *_CODE),
     "bundled-temperature-1": ("--temperature", "1", "--seed", "7", *_CODE),
     "bundled-load": ("--concurrency", "1,8", *_CODE),
-    "smollm2-135m": (*_SMOLLM2, "--draft", f"{_SMOLLM2[1]}-draft", *_CHATS),
-    "smollm2-135m-assisted": (*_SMOLLM2, "--draft", f"{_SMOLLM2[1]}-draft", "--assisted", *_CHATS),
+    "smollm2-135m": (*_SMOLLM2, "--draft", f"{_SMOLLM2[1]}-draft", "--assisted", *_CHATS),
     "smollm2-135m-temperature-1": (
         *(*_SMOLLM2, "--draft", f"{_SMOLLM2[1]}-draft", *_CHATS),
         *("--temperature", "1", "--seed", "7"),
