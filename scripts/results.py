@@ -122,8 +122,8 @@ def page(results: Mapping[str, Mapping[str, Any]]) -> str:
 
 
 def _topic(result: Mapping[str, Any]) -> str:
-    kinds = {"advice": "Tuning", "tables": "Forwards on a CPU", "steps": "On a GPU", "layers": TOPICS[5]}
-    kinds |= {"temperatures": "Gates", "cases": "Gates"}
+    kinds = {"advice": "Tuning", "tables": "Forwards on a CPU", "steps": "On a GPU"}
+    kinds |= {"layers": "Drafts that were trained", "temperatures": "Gates"}
     for key, topic in kinds.items():
         if key in result:
             return topic
@@ -144,7 +144,7 @@ def _section(name: str, result: Mapping[str, Any]) -> Iterator[str]:
     for line in result.get("advice", []):
         yield f"> {line}\n"
     yield from _measured(result.get("rows") or result.get("steps") or result.get("finals", []), result)
-    yield from _table(_training(result) or _signals(result) or _gates(result), all_columns=True)
+    yield from _table(_training(result) or _signals(result), all_columns=True)
     for title, rows in result.get("tables", {}).items():
         yield f"{title}:\n"
         yield from _table(rows, all_columns=True)
@@ -157,11 +157,8 @@ def _section(name: str, result: Mapping[str, Any]) -> Iterator[str]:
 def _training(result: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Return how a draft learned."""
     history: list[dict[str, Any]] = result.get("history", [])
-    return (
-        [*history, {"step": "as stored", **{name: result[name] for name in history[-1] if name in result}}]
-        if history
-        else []
-    )
+    stored = {"step": "as stored", **{name: result[name] for one in history[-1:] for name in one if name in result}}
+    return [*history, stored] if history else []
 
 
 def _signals(result: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -174,18 +171,6 @@ def _signals(result: Mapping[str, Any]) -> list[dict[str, Any]]:
             **{f"{who}: {what}": one["all"][who][what] for who in ("draft", "target") for what in ("area", "error")},
         }
         for one in result.get("temperatures", [])
-    ]
-
-
-def _gates(result: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return the rates of every gate, case by case, as ratios to the target alone."""
-    return [
-        {
-            **{name: case[name] for name in ("draft", "temperature", "concurrency")},
-            **{name: rate / case["rates"]["target alone"] for name, rate in case["rates"].items()},
-            "auto / best": [case["auto_to_best"][end] for end in ("low", "high") if case["auto_to_best"][end]],
-        }
-        for case in result.get("cases", [])
     ]
 
 

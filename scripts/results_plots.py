@@ -45,8 +45,13 @@ class Bar(NamedTuple):
 
 def draw_plots(results: Results, folder: Path) -> None:
     """Write every plot that ``results`` has the files for."""
-    draws = {"one-request": _one_request, "draft-sources": _draft_sources, "gpu": _gpu, "soak": _soak}
-    draws |= {"calibration": _calibration}
+    draws = {
+        "one-request": _one_request,
+        "draft-sources": _draft_sources,
+        "gpu": _gpu,
+        "soak": _soak,
+        "calibration": _calibration,
+    }
     for name, draw in draws.items():
         with rc_context(STYLE):
             figure = draw(results)

@@ -140,7 +140,7 @@ class Trainer:
         return min(2 * self._decay_from + self._recipe.steps % 2, self._recipe.steps)
 
     def _check(self, judged: Lessons) -> Check:
-        # Half as long as with the float32 that the draft is judged with in the end.
+        # As it learns; in the end it is judged in float32.
         with self._autocast():
             judgement = judge(self._student, judged)
         self._rises.append(judgement.greedy_agreement)

@@ -102,7 +102,7 @@ class History:
     def tokens(self) -> TokenHistory:
         """Return what is remembered, oldest token first, as one text."""
         agreement, shares, luck, other = self.agreement(), self._sureness_shares(), 0.5, 0.5
-        run, runs, ends = 0, list[int](), [list[int]() for _ in STOPS]
+        run, runs, ends = 0, list[int](), [list[int]() for _ in (STOPS if self._knows_draft else ())]
         for bucket, agrees, sureness in reversed(self._tokens):
             luck, other = (luck + _LUCK_STEP) % 1, (other + _SURENESS_STEP) % 1
             stands = luck < agreement[bucket] if agrees is None else agrees
@@ -112,7 +112,7 @@ class History:
             for stop, own in enumerate(ends):
                 own.append(1 if sure < stop or not own else own[-1] + 1)
         buckets = [token.bucket for token in self._tokens]
-        return TokenHistory(buckets, runs[::-1], tuple(own[::-1] for own in ends) if self._knows_draft else ())
+        return TokenHistory(buckets, runs[::-1], tuple(own[::-1] for own in ends))
 
     @property
     def _knows_draft(self) -> bool:
