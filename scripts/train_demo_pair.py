@@ -179,8 +179,9 @@ def ask_target(target: LlamaForCausalLM, rows: torch.Tensor, args: argparse.Name
             top_ids.append(small(top.indices).roll(1, 1).cpu())
             top_log_probs.append(top.values.half().roll(1, 1).cpu())
             on_part()
-    first, none = torch.ones(len(rows), dtype=torch.int32), torch.zeros(len(rows))
-    return Lessons(small(rows), none.int(), first, none.bool(), torch.cat(top_ids), torch.cat(top_log_probs), none)
+    first = torch.ones(len(rows), dtype=torch.int32)
+    bounds, none = (0 * first, first, rows.shape[1] * first), torch.zeros(len(rows), dtype=torch.bool)
+    return Lessons(small(rows), *bounds, none, torch.cat(top_ids), torch.cat(top_log_probs))
 
 
 def lessons_of(target: LlamaForCausalLM, stream: torch.Tensor, args: argparse.Namespace) -> list[Lessons]:

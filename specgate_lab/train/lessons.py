@@ -20,23 +20,24 @@ class Lessons(NamedTuple):
 
     ``ids`` [rows, width] int32; a row begins at ``starts`` [rows] int32. The target's distribution of the token at a
     position, given the tokens before it, is in ``top_ids`` [rows, width, TOP] int32 and ``top_log_probs`` [rows, width,
-    TOP] float16, the likeliest first, from position ``written`` [rows] int32 on: before it the text is not the
-    target's. ``log_probs`` [rows, width] float32 are those of the tokens that it wrote; ``greedy`` [rows] bool marks
-    the rows in which these are its likeliest ones.
+    TOP] float16, the likeliest first. A draft learns, and is judged, from position ``written`` [rows] int32 up to
+    ``ends`` [rows] int32, where the target has ended; ``greedy`` [rows] bool marks the rows in which the tokens there
+    are its likeliest ones.
     """
 
     ids: torch.Tensor
     starts: torch.Tensor
     written: torch.Tensor
+    ends: torch.Tensor
     greedy: torch.Tensor
     top_ids: torch.Tensor
     top_log_probs: torch.Tensor
-    log_probs: torch.Tensor
 
     @property
     def judged(self) -> torch.Tensor:
-        """Positions with a distribution of the target: bool [rows, width]."""
-        return torch.arange(self.ids.shape[1]) >= self.written[:, None]
+        """Positions at which a draft learns and is judged: bool [rows, width]."""
+        places = torch.arange(self.ids.shape[1])
+        return (places >= self.written[:, None]) & (places < self.ends[:, None])
 
     def inputs(self, device: torch.device) -> dict[str, torch.Tensor]:
         """Return what ``forward`` of a model takes: ids [rows, width], and a mask where there is padding."""

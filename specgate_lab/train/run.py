@@ -26,7 +26,7 @@ from specgate_lab.train.gain import Gain, share_of, tokens_of
 from specgate_lab.train.lessons import Lessons, chunk_path, is_whole, read_chunks
 from specgate_lab.train.recipe import Recipe
 from specgate_lab.train.student import Student, head_of, kept_layers, new_draft, round_weights, save
-from specgate_lab.train.texts import Beginning, beginnings_of, write_texts
+from specgate_lab.train.texts import Beginning, Openings, openings_of, write_texts
 from specgate_lab.train.training import Judgement, Trainer, judge
 
 WORK, RECIPE, REPORT, HISTORY = "training", "recipe.json", "training.json", "history.json"
@@ -60,9 +60,9 @@ def make_draft(
     """
     transformers_logging.disable_progress_bar()
     place, tokenizer = pick_device(device), load_tokenizer(recipe.target)
-    beginnings = beginnings_of(tokenizer, prompts, recipe.row_tokens)
+    openings = openings_of(tokenizer, prompts, recipe.row_tokens)
     config = _loaded(AutoConfig, recipe.target)
-    _check(recipe, beginnings, config.get_text_config())
+    _check(recipe, openings.beginnings, config.get_text_config())
     work = _begin(recipe, out, prompts)
     if (out / REPORT).exists():
         shutil.rmtree(work, ignore_errors=True)
@@ -72,7 +72,7 @@ def make_draft(
     form = chosen_form(recipe, config, work, measure)
     for line in prediction(form):
         tell(line)
-    _write(recipe, beginnings, work, place, on_progress)
+    _write(recipe, openings, work, place, on_progress)
     lessons = read_chunks(work, range(recipe.num_chunks - 1))
     head = head_of(recipe, lessons, config.get_text_config().vocab_size)
     student = Student(new_draft(recipe.target, deepcopy(config), form.layers).to(place), head)
@@ -93,11 +93,11 @@ def make_draft(
     return results
 
 
-def _write(recipe: Recipe, beginnings: Sequence[Beginning], work: Path, place: torch.device, on: OnProgress) -> None:
+def _write(recipe: Recipe, openings: Openings, work: Path, place: torch.device, on: OnProgress) -> None:
     """Let the target write what it has not written yet. It is gone then: a card has better uses for the room."""
     stage, chunks = "target writes", recipe.num_chunks
     if not all(is_whole(chunk_path(work, number)) for number in range(chunks)):
-        write_texts(_load_target(recipe.target, place), beginnings, recipe, work, lambda n: on(stage, n, chunks, ""))
+        write_texts(_load_target(recipe.target, place), openings, recipe, work, lambda n: on(stage, n, chunks, ""))
     on(stage, chunks, chunks, "")
 
 

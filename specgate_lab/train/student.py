@@ -107,11 +107,13 @@ class Student:
             draft.set_output_embeddings(short.rows)
 
     def logits(self, lessons: Lessons) -> torch.Tensor:
-        """Return the draft's logits [positions, head_size] at the positions that the target wrote, float32."""
+        """Return the draft's logits [positions, head_size] at the positions that are judged, float32."""
         judged = lessons.judged[:, 1:].to(self.draft.device)
-        # The distribution of a token is made at the position before it.
-        logits: torch.Tensor = self.draft(**lessons.inputs(self.draft.device), use_cache=False).logits
-        return logits[:, :-1][judged].float()
+        # The distribution of a token is made at the position before it. The head is not asked about the other ones.
+        hook = self.draft.get_output_embeddings().register_forward_pre_hook(lambda _, args: (args[0][:, :-1][judged],))
+        with hook:
+            logits: torch.Tensor = self.draft(**lessons.inputs(self.draft.device), use_cache=False).logits
+        return logits.float()
 
     def choices(self, lessons: Lessons) -> tuple[torch.Tensor, torch.Tensor]:
         """Return the target's likeliest tokens there, as rows of the head, and their probabilities: [positions, TOP].

@@ -6,8 +6,9 @@ al., "Magpie", 2024); another model begins from its first token.
 
 import inspect
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
@@ -18,8 +19,12 @@ from specgate_lab.train.recipe import Recipe
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
-LEAD_TOKENS = 32
-"""Sampled in every row, so that rows of one beginning differ; then half of the rows take the likeliest tokens."""
+LEAD_TOKENS = 40
+"""Drawn at most, so that rows of one beginning differ: a user's question, or the first words of another text."""
+LEAD_TEMPERATURE = 0.8
+"""Small models ask nonsense at 1."""
+GREEDY_OF = 4
+"""Of so many rows one is drawn; in the others the target takes its likeliest tokens."""
 HELD_OUT = 10
 """Of so many prompts one begins the texts that judge the draft."""
 _ANY_TEXT = "\u2063"
@@ -27,10 +32,15 @@ _ANY_TEXT = "\u2063"
 Beginning = tuple[int, ...]
 
 
-def beginnings_of(
-    tokenizer: "PreTrainedTokenizerBase | None", prompts: Sequence[Beginning], row_tokens: int
-) -> list[Beginning]:
-    """Return what texts begin with: the prompts, or where there are none how the model's own texts begin.
+class Openings(NamedTuple):
+    """How texts begin. In a chat of the target with itself the lead is a question, and ``closing`` opens the answer."""
+
+    beginnings: Sequence[Beginning]
+    closing: Beginning = ()
+
+
+def openings_of(tokenizer: "PreTrainedTokenizerBase | None", prompts: Sequence[Beginning], row_tokens: int) -> Openings:
+    """Return the prompts as beginnings of texts, or where there are none how the model's own texts begin.
 
     Raises:
         InvalidArgument: a prompt leaves less than half of a row for the target to write, or nothing is known to begin
@@ -41,52 +51,69 @@ def beginnings_of(
             problem = f"prompt {number} has {len(prompt)} tokens, and rows have {row_tokens}: raise --row-tokens to"
             raise InvalidArgument("prompts", f"{problem} {2 * len(prompt)} or more")
     if prompts:
-        return list(dict.fromkeys(prompts))
+        return Openings(list(dict.fromkeys(prompts)))
     if tokenizer is None:
         raise InvalidArgument("prompts", "are needed: the target has no tokenizer to begin a text with")
-    beginning = _users_turn(tokenizer) or _first_token(tokenizer)
-    if not 0 < len(beginning) * 2 <= row_tokens:
-        raise InvalidArgument("prompts", f"are needed: texts would begin with {len(beginning)} of {row_tokens} tokens")
-    return [beginning]
+    own = _chat(tokenizer) if tokenizer.chat_template else _first_token(tokenizer)
+    longest = max(map(len, own.beginnings))
+    if not 0 < longest * 2 <= row_tokens:
+        raise InvalidArgument("prompts", f"are needed: texts would begin with {longest} of {row_tokens} tokens")
+    return own
 
 
-def _users_turn(tokenizer: "PreTrainedTokenizerBase") -> Beginning:
-    if not tokenizer.chat_template:
-        return ()
-    turn: Any = tokenizer.apply_chat_template([{"role": "user", "content": _ANY_TEXT}], tokenize=False)
-    return tuple(tokenizer(str(turn).partition(_ANY_TEXT)[0], add_special_tokens=False)["input_ids"])
+def _chat(tokenizer: "PreTrainedTokenizerBase") -> Openings:
+    """Begin as the template does, and without what a system says: who sends text of their own may leave it out."""
+    render: Any = partial(tokenizer.apply_chat_template, tokenize=False)
+    turns = [{"role": role, "content": _ANY_TEXT} for role in ("user", "assistant", "user")]
+    first, _, closing = str(render(turns[:1], add_generation_prompt=True)).partition(_ANY_TEXT)
+    answer_ends = str(render(turns[:2])).rpartition(_ANY_TEXT)[2]
+    bos = tokenizer.bos_token or ""
+    later = str(render(turns)).split(_ANY_TEXT)[2].removeprefix(answer_ends)
+    if first.startswith(bos) and not later.startswith(bos):
+        later = bos + later
+    ids = [
+        tuple(tokenizer(text, add_special_tokens=False)["input_ids"])
+        for text in (*dict.fromkeys((first, later)), closing)
+    ]
+    return Openings([one for one in ids[:-1] if one] or [()], ids[-1])
 
 
-def _first_token(tokenizer: "PreTrainedTokenizerBase") -> Beginning:
+def _first_token(tokenizer: "PreTrainedTokenizerBase") -> Openings:
     first = tokenizer.bos_token_id if tokenizer.bos_token_id is not None else tokenizer.eos_token_id
-    return () if first is None else (first,)
+    return Openings([() if first is None else (first,)])
 
 
-def write_texts(
-    target: Any, beginnings: Sequence[Beginning], recipe: Recipe, folder: Path, on_chunk: Callable[[int], None]
-) -> None:
+def write_texts(target: Any, openings: Openings, recipe: Recipe, folder: Path, on_chunk: Callable[[int], None]) -> None:
     """Let the target write what is not written yet, batch by batch; call ``on_chunk`` with how many there are.
 
-    The last batch has beginnings that no other has, where there are several.
+    The last batch has beginnings that no other has, where there are several prompts.
     """
+    beginnings, closing = openings
     held_out, taught = beginnings[::HELD_OUT], [one for i, one in enumerate(beginnings) if i % HELD_OUT]
+    # No two questions that begin alike are the same.
+    pools = (beginnings, beginnings) if closing else (taught or held_out, held_out)
     for number in range(recipe.num_chunks):
-        path = chunk_path(folder, number)
+        path, is_last = chunk_path(folder, number), number == recipe.num_chunks - 1
         if not is_whole(path):
-            pool = held_out if number == recipe.num_chunks - 1 else taught or held_out
-            first = number * recipe.write_rows
-            own = [pool[(first + row) % len(pool)] for row in range(recipe.write_rows)]
-            lessons = write(target, own, recipe.row_tokens, (recipe.seed * 1_000_003 + number) % 2**63)
+            pool, first = pools[is_last], 0 if is_last else number * recipe.write_rows
+            turns = range(first, first + recipe.write_rows)
+            own = [pool[turn % len(pool)] for turn in turns]
+            leads = torch.tensor([bool(closing) or turn >= len(pool) for turn in turns])
+            seed = (recipe.seed * 1_000_003 + number) % 2**63
+            lessons = write(target, Openings(own, closing), leads, recipe.row_tokens, seed)
             write_tensors(path, lessons._asdict())
         on_chunk(number + 1)
 
 
 @torch.inference_mode()
-def write(target: Any, beginnings: Sequence[Beginning], row_tokens: int, seed: int) -> Lessons:
-    """Go on with each beginning until a row has ``row_tokens`` tokens, the padding on its left included."""
+def write(target: Any, openings: Openings, leads: torch.Tensor, row_tokens: int, seed: int) -> Lessons:
+    """Go on with each beginning until a row has ``row_tokens`` tokens, the padding on its left included.
+
+    ``leads`` [rows] bool says which ones need a lead.
+    """
     from transformers import StaticCache
 
-    device, width = target.device, max(map(len, beginnings))
+    beginnings, device, width = openings.beginnings, target.device, max(map(len, openings.beginnings))
     num = len(beginnings)
     ids = torch.zeros(num, row_tokens, dtype=torch.long, device=device)
     starts = torch.tensor([width - len(one) for one in beginnings], dtype=torch.int32)
@@ -94,17 +121,11 @@ def write(target: Any, beginnings: Sequence[Beginning], row_tokens: int, seed: i
         ids[row, width - len(one) : width] = torch.tensor(one)
     mask = (torch.arange(row_tokens, device=device) >= starts.to(device)[:, None]).long()
     positions = (mask.cumsum(-1) - 1).clamp(min=0)
-    # Half of them by chance: with rows in turns, the same prompts would always be greedy ones.
-    greedy = torch.randperm(num, generator=torch.Generator().manual_seed(seed)) % 2 == 0
-    kept = Lessons(
-        ids.int().cpu(),
-        starts,
-        torch.full((num,), width, dtype=torch.int32),
-        greedy,
-        torch.zeros(num, row_tokens, TOP, dtype=torch.int32),
-        torch.zeros(num, row_tokens, TOP, dtype=torch.float16),
-        torch.zeros(num, row_tokens),
-    )
+    # By chance: with rows in turns, the same prompts would always be greedy ones.
+    greedy = torch.randperm(num, generator=torch.Generator().manual_seed(seed)) % GREEDY_OF != 0
+    speech = _Speech(openings.closing, leads.to(device), width, row_tokens, _end_ids(target))
+    top_ids = torch.zeros(num, row_tokens, TOP, dtype=torch.int32)
+    top_log_probs = torch.zeros(num, row_tokens, TOP, dtype=torch.float16)
     generator = torch.Generator(device).manual_seed(seed)
     takes = inspect.signature(target.forward).parameters
     keep_last = {"logits_to_keep": 1} if "logits_to_keep" in takes else {}
@@ -114,14 +135,56 @@ def write(target: Any, beginnings: Sequence[Beginning], row_tokens: int, seed: i
         step = {"attention_mask": mask[:, :end], "position_ids": positions[:, begin:end]}
         out = target(input_ids=ids[:, begin:end], past_key_values=cache, use_cache=True, **step, **keep_last)
         log_probs = out.logits[:, -1].float().log_softmax(-1)
-        # A sample, as multinomial would give in ten times as long.
-        sums = log_probs.exp().cumsum(-1)
-        drawn = torch.rand(num, 1, generator=generator, device=device) * sums[:, -1:]
-        chosen = torch.searchsorted(sums, drawn, right=True)[:, 0].clamp(max=sums.shape[1] - 1)
-        if end >= width + LEAD_TOKENS:
-            chosen = torch.where(greedy.to(device), log_probs.argmax(-1), chosen)
         top = log_probs.topk(TOP, dim=-1)
-        kept.top_ids[:, end], kept.top_log_probs[:, end] = top.indices.int().cpu(), top.values.half().cpu()
-        kept.log_probs[:, end] = log_probs.gather(-1, chosen[:, None])[:, 0].cpu()
-        ids[:, end], begin = chosen, end
-    return kept._replace(ids=ids.int().cpu())
+        drawn = _drawn(log_probs, speech.leads(end), generator)
+        chosen = torch.where(greedy.to(device) & ~speech.leads(end), top.indices[:, 0], drawn)
+        top_ids[:, end], top_log_probs[:, end] = top.indices.int().cpu(), top.values.half().cpu()
+        ids[:, end], begin = speech.said(chosen, end), end
+    written, ends = speech.written.int().cpu(), speech.ends.int().cpu()
+    return Lessons(ids.int().cpu(), starts, written, ends, greedy, top_ids, top_log_probs)
+
+
+def _drawn(log_probs: torch.Tensor, leads: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+    """Return a sample of each row's distribution, as multinomial would in ten times as long."""
+    sums = (log_probs / torch.where(leads, LEAD_TEMPERATURE, 1.0)[:, None]).exp().cumsum(-1)
+    place = torch.rand(len(sums), 1, generator=generator, device=sums.device) * sums[:, -1:]
+    return torch.searchsorted(sums, place, right=True)[:, 0].clamp(max=sums.shape[1] - 1)
+
+
+class _Speech:
+    """Where the lead of each row ends and where its text, in which a draft learns and is judged, begins and ends."""
+
+    def __init__(
+        self, closing: Beginning, leads: torch.Tensor, width: int, row_tokens: int, end_ids: Sequence[int]
+    ) -> None:
+        self._closing, self._end_ids = (torch.tensor(one, device=leads.device) for one in (closing, end_ids))
+        longest = min(LEAD_TOKENS, (row_tokens - width) // 2 - len(closing))
+        self._lead_ends = torch.where(leads, width + longest, width)
+        self.ends = torch.full_like(self._lead_ends, row_tokens)
+
+    @property
+    def written(self) -> torch.Tensor:
+        """Where the text begins: int64 [rows]."""
+        return self._lead_ends + len(self._closing)
+
+    def leads(self, place: int) -> torch.Tensor:
+        """Whether the token at this place is drawn for the lead: bool [rows]."""
+        return self._lead_ends > place
+
+    def said(self, token_ids: torch.Tensor, place: int) -> torch.Tensor:
+        """Return which tokens stand at this place: these, or what closes a lead that ends here or ended shortly ago."""
+        if len(self._closing):
+            ended = self.leads(place) & (token_ids == self._closing[0])
+            self._lead_ends = self._lead_ends.where(~ended, place)
+            since = place - self._lead_ends
+            closes = (since >= 0) & (since < len(self._closing))
+            token_ids = torch.where(closes, self._closing[since.clamp(0, len(self._closing) - 1)], token_ids)
+        over = (place >= self.written) & (self.ends > place) & torch.isin(token_ids, self._end_ids)
+        self.ends = self.ends.where(~over, place + 1)
+        return token_ids
+
+
+def _end_ids(target: Any) -> list[int]:
+    """Return the tokens that end a text of the target."""
+    ids = target.generation_config.eos_token_id
+    return [] if ids is None else [ids] if isinstance(ids, int) else [*ids]

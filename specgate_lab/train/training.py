@@ -12,7 +12,6 @@ from safetensors.torch import load_file
 from specgate_lab.train.lessons import Lessons, batches, write_tensors
 from specgate_lab.train.recipe import Recipe
 from specgate_lab.train.student import Student
-from specgate_lab.train.texts import LEAD_TOKENS
 
 MUON_LR, ADAM_LR = 0.05, 0.004
 """Between the better ones of 0.004 (far behind), 0.03, 0.08 and 0.2 after 80 steps on other texts of SmolLM2-135M."""
@@ -196,7 +195,7 @@ def judge(student: Student, lessons: Lessons) -> Judgement:
         lengths = part.judged.sum(-1).tolist()
         for is_greedy, hit, one in zip(part.greedy.tolist(), hits.split(lengths), both.split(lengths), strict=True):
             if is_greedy:
-                agrees.append(hit[LEAD_TOKENS:].tolist())
+                agrees.append(hit.tolist())
             else:
                 kept.append(one.cpu())
     greedy = [hit for one in agrees for hit in one]

@@ -15,11 +15,11 @@ from specgate.tokenizer import fingerprint, load_tokenizer
 from specgate.types import ForwardCost
 from specgate_lab.train import training
 from specgate_lab.train.forms import best_layers, with_layers
-from specgate_lab.train.lessons import read_chunks
+from specgate_lab.train.lessons import TOP, Lessons, read_chunks
 from specgate_lab.train.recipe import Recipe
 from specgate_lab.train.run import WORK, make_draft
 from specgate_lab.train.student import WHOLE, Student, head_of, new_draft, round_weights, save
-from specgate_lab.train.texts import write
+from specgate_lab.train.texts import Openings, openings_of, write
 from specgate_lab.train.training import judge
 from tests.support.models import write_llama, write_model, write_tokenizer
 
@@ -68,6 +68,11 @@ def made(
     costs: Any = measure,
 ) -> Any:
     return make_draft(recipe, out, prompts, device, costs, on_progress, quiet)
+
+
+def texts_of(model: Any, beginnings: list[tuple[int, ...]]) -> Lessons:
+    """Return texts without leads, of 64 tokens."""
+    return write(model, Openings(beginnings), torch.zeros(len(beginnings), dtype=torch.bool), 64, seed=1)
 
 
 def not_again(*_: Any) -> None:
@@ -141,29 +146,61 @@ def test_a_draft_that_agrees_no_more_often_learns_no_longer(
     assert report["history"][-1]["step"] == 16
 
 
-@pytest.mark.parametrize(("kind", "changes"), [("llama", {}), ("gemma3_text", {"sliding_window": 16})])
+@pytest.mark.parametrize(
+    ("kind", "changes"), [("llama", {}), ("gemma3_text", {"sliding_window": 16, "final_logit_softcapping": 5.0})]
+)
 def test_what_the_target_says_of_its_own_text_is_what_was_kept(
     kind: str, changes: dict[str, Any], tmp_path: Path
 ) -> None:
     folder = write_model(tmp_path, kind, **changes)
     model: Any = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
-    lessons = write(model, [(5, 6, 7), (8,), (9, 10)] * 2, 64, seed=1)
+    lessons = texts_of(model, [(5, 6, 7), (8,), (9, 10)] * 2)
     assert lessons.starts.tolist() == [0, 2, 1] * 2
     judged = judge(Student(model), lessons)
     assert judged.greedy_agreement == 1.0
-    assert {len(agrees) for agrees in judged.agrees} == {29}
     # What lies outside of the choices that are kept is all that it does not agree on.
     kept = lessons.top_log_probs[lessons.judged].float().exp().sum(-1)
     assert judged.acceptance == pytest.approx(float(kept.mean()), abs=0.02)
     # Padding changes nothing: the same text alone, without any.
-    row = lessons.ids[1:2, 2:].long()
-    own = model(input_ids=row).logits[0, :-1].log_softmax(-1).gather(-1, row[0, 1:, None])[:, 0]
-    torch.testing.assert_close(own, lessons.log_probs[1, 3:], rtol=1e-4, atol=1e-4)
+    own = model(input_ids=lessons.ids[1:2, 2:].long()).logits[0, :-1].log_softmax(-1).topk(TOP).values
+    torch.testing.assert_close(own, lessons.top_log_probs[1, 3:].float(), rtol=1e-2, atol=1e-2)
+
+
+def test_a_draft_learns_from_answers_from_their_first_token_to_their_end(target: Path) -> None:
+    model: Any = AutoModelForCausalLM.from_pretrained(target, dtype=torch.float32).eval()
+    plain = texts_of(model, [(5, 6, 7)] * 64)
+    # Whatever token is frequent ends a question here, and another one an answer.
+    ends_question, ends_answer = plain.ids[:, 3:].flatten().bincount().topk(2).indices.tolist()
+    model.generation_config.eos_token_id = [ends_answer]
+    leads = torch.ones(64, dtype=torch.bool)
+    chats = write(model, Openings([(5, 6, 7)] * 64, (ends_question, 40, 41)), leads, 64, seed=1)
+    asked = set()
+    for ids, written, ends in zip(chats.ids.tolist(), chats.written.tolist(), chats.ends.tolist(), strict=True):
+        question, closing, answer = ids[3 : written - 3], ids[written - 3 : written], ids[written:ends]
+        asked.add(tuple(question))
+        assert ends_question not in question
+        assert closing == [ends_question, 40, 41]
+        assert ends_answer not in answer[:-1]
+        assert ends == 64 or answer[-1] == ends_answer
+    assert len(asked) > 32
+    assert chats.ends.min() < 64
+
+
+def test_a_chat_begins_with_and_without_what_its_template_says_first(target: Path) -> None:
+    tokenizer: Any = load_tokenizer(str(target))
+    tokenizer.chat_template = (
+        "{% if messages[0].role == 'user' %}system: help.\n{% endif %}"
+        "{% for one in messages %}{{ one.role }}: {{ one.content }};\n{% endfor %}"
+        "{% if add_generation_prompt %}assistant: {% endif %}"
+    )
+    openings = openings_of(tokenizer, [], 256)
+    texts = [tokenizer.decode(one) for one in (*openings.beginnings, openings.closing)]
+    assert texts == ["system: help.\nuser: ", "user: ", ";\nassistant: "]
 
 
 def test_a_head_that_is_cut_teaches_and_judges_its_own_tokens_alone(target: Path) -> None:
     model: Any = AutoModelForCausalLM.from_pretrained(target, dtype=torch.float32).eval()
-    lessons = write(model, [(5, 6, 7)] * 8, 64, seed=1)
+    lessons = texts_of(model, [(5, 6, 7)] * 8)
     whole, head = (
         judge(Student(model), lessons),
         head_of(recipe(target, head_tokens=16), lessons, model.config.vocab_size),
@@ -186,8 +223,8 @@ def test_texts_that_judge_begin_as_no_other_does(target: Path, tmp_path: Path) -
     with pytest.raises(Killed):
         made(recipe(target), tmp_path, on_progress=killed_at("target writes", 3))
     batches = [read_chunks(tmp_path / WORK, range(number, number + 1)) for number in range(3)]
-    begin = [{tuple(row[: one.written[0]].tolist()) for row in one.ids} for one in batches]
-    assert begin == [{PROMPTS[1]}, {PROMPTS[1]}, {PROMPTS[0]}]
+    first_ids = [set(one.ids[:, 0].tolist()) for one in batches]
+    assert first_ids == [{PROMPTS[1][0]}, {PROMPTS[1][0]}, {PROMPTS[0][0]}]
 
 
 def test_a_draft_has_as_many_layers_as_take_an_eighth_of_the_target() -> None:
