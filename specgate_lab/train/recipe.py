@@ -28,10 +28,10 @@ class Recipe:
     target: str
     layers: int | None = None
     head_tokens: int = 8192
-    rows: int = 10240
+    rows: int = 8192
     row_tokens: int = 128
     write_rows: int = 256
-    steps: int = 1200
+    steps: int = 1000
     step_tokens: int = 4096
     seed: int = 0
 
