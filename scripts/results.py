@@ -67,9 +67,12 @@ COLUMNS = {
     "ttft_ms": "TTFT p50 / p99, ms",
     "tpot_ms": "TPOT p50 / p99, ms",
     "alone_tokens_per_s": "target alone, tokens/s",
-    "best_tokens_per_s": "best fixed, tokens/s",
+    "none": "none",
+    "target_confidence": "target's",
+    "draft_confidence": "draft's",
+    "both": "both",
+    "auto": "auto",
     "best": "best fixed choice",
-    "auto_tokens_per_s": "auto, tokens/s",
     "auto_to_best": "auto / best",
     "auto_to_best_cold": "from a cold start",
     "cases": "cases",
@@ -123,7 +126,12 @@ def page(results: Mapping[str, Mapping[str, Any]]) -> str:
 
 def _topic(result: Mapping[str, Any]) -> str:
     kinds = {"advice": "Tuning", "tables": "Forwards on a CPU", "steps": "On a GPU"}
-    kinds |= {"layers": "Drafts that were trained", "temperatures": "Gates"}
+    kinds |= {
+        "layers": "Drafts that were trained",
+        "temperatures": "Gates",
+        "cases": "Gates",
+        "parts": "Drafts that were trained",
+    }
     for key, topic in kinds.items():
         if key in result:
             return topic
@@ -144,7 +152,8 @@ def _section(name: str, result: Mapping[str, Any]) -> Iterator[str]:
     for line in result.get("advice", []):
         yield f"> {line}\n"
     yield from _measured(result.get("rows") or result.get("steps") or result.get("finals", []), result)
-    yield from _table(_training(result) or _signals(result), all_columns=True)
+    others = _training(result) or _signals(result) or _gates(result) or result.get("parts", [])
+    yield from _table(others, all_columns=True)
     for title, rows in result.get("tables", {}).items():
         yield f"{title}:\n"
         yield from _table(rows, all_columns=True)
@@ -172,6 +181,33 @@ def _signals(result: Mapping[str, Any]) -> list[dict[str, Any]]:
         }
         for one in result.get("temperatures", [])
     ]
+
+
+def _gates(result: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return how ``auto`` and fixed choices fare, case by case, over the target alone, with 95 % intervals."""
+    return [
+        {
+            "draft": case["draft"],
+            "temperature": case["temperature"],
+            "concurrency": case["concurrency"],
+            "choice": choice["name"],
+            "tokens_per_s": choice["tokens_per_s"],
+            "over the target alone": _interval(choice["ratio_to_alone"]),
+            "accepted of drafted": _percent(choice["accepted_of_drafted"]),
+            "accepted of judged": _percent(choice["accepted_of_judged"]),
+        }
+        for case in result.get("cases", [])
+        for choice in case["choices"]
+    ]
+
+
+def _percent(share: float | None) -> str:
+    return "" if share is None else f"{share:.0%}"
+
+
+def _interval(ratio: Mapping[str, float | None]) -> str:
+    value, low, high = (ratio[name] for name in ("value", "low", "high"))
+    return f"{value:.3f}" if low is None else f"{value:.3f} ({low:.3f} to {high:.3f})"
 
 
 def _origin(result: Mapping[str, Any]) -> str:
@@ -203,8 +239,10 @@ def _measured(rows: list[dict[str, Any]], result: Mapping[str, Any]) -> Iterator
         if rivals := row.get("ratios_to_rivals"):
             ratios = [f"{_cell('', one['value'])} × {rival} ({_cell('', one['95'])})" for rival, one in rivals.items()]
             yield f"- `{row['name']}`: {', '.join(ratios)}"
-    for sessions in sorted({row["sessions"] for row in rows if "auto_to_best" in row}):
-        ratios = [row["auto_to_best"] for row in rows if row["sessions"] == sessions]
+    cases = [(row["sessions"], row["auto_to_best"]) for row in rows if "auto_to_best" in row]
+    cases += [(case["concurrency"], case["auto_to_best"]["value"]) for case in result.get("cases", [])]
+    for sessions in sorted({one for one, _ in cases}):
+        ratios = [ratio for one, ratio in cases if one == sessions]
         yield f"- auto / best with {sessions} at a time: {mean(ratios):.3f} on average, {min(ratios):.3f} at the least."
     if same := result.get("agreement"):
         yield f"- All rows of the target wrote the same text for {same['equal']} of {same['total']} prompts.\n"

@@ -12,10 +12,9 @@ REQUESTS_A_CLIENT = 2
 
 
 class DraftKind(StrEnum):
-    """Which draft: as it is, slowed to a third of a target forward a token, or with its weights shuffled."""
+    """Which draft: as it is, or with its weights shuffled."""
 
     GOOD = "good"
-    SLOW = "slow"
     RANDOM = "random"
 
 

@@ -14,7 +14,8 @@ from orchestrator.terminal.option_groups import takes_groups
 from orchestrator.terminal.prompts import Prompt
 from orchestrator.terminal.render import output_console
 from specgate.types import SamplingParams
-from specgate_lab.gate_choice import ALONE, AUTO
+from specgate_lab.gate_choice import ALONE, AUTO, GateChoice
+from specgate_lab.gates.cases import Case
 from specgate_lab.gates.drafters import Drafters
 from specgate_lab.gates.measure import CaseResult, measure_case
 from specgate_lab.gates.options import GateOptions
@@ -54,15 +55,17 @@ def compare_gates(models: ModelOptions, gates: GateOptions, prompts: PromptOptio
 
 
 async def _compare(models: ModelOptions, gates: GateOptions, prompts: Sequence[Prompt]) -> None:
-    log, cases, choices = Console(stderr=True), gates.cases, gates.choices
+    log, cases = Console(stderr=True), gates.cases
     # Room that is freed may be taken again before it is free.
     capacity = capacity_for(prompts, 2 * max(case.concurrency for case in cases))
     file = ResultsFile(gates.out / "gates.json", "out") if gates.out is not None else None
     async with open_pair(models, with_draft=True, capacity=capacity, log=log) as pair, AsyncExitStack() as stack:
         requests = full_requests(prompts, pair.tokenizer)
-        drafters = Drafters(pair, models, capacity, requests[0], stack, log)
+        drafters = Drafters(pair, models, capacity, stack, log)
+        ranked = await _replay(gates, gates.out, drafters, requests, log) if gates.traces and gates.out else {}
+        choices = {case: gates.choices_of(ranked.get(case, ())) for case in cases}
         endpoints = {kind: await drafters.start(kind) for kind in gates.kinds}
-        num_blocks = len(cases) * (len(choices) * gates.blocks + max(0, gates.warm_up - 1))
+        num_blocks = sum(len(choices[case]) * gates.blocks + max(0, gates.warm_up - 1) for case in cases)
         results: list[CaseResult] = []
         with counting_bar(log, "measuring", num_blocks) as on_block:
             try:
@@ -70,15 +73,13 @@ async def _compare(models: ModelOptions, gates: GateOptions, prompts: Sequence[P
                     drafting, size = endpoints[case.draft], (gates.blocks, gates.warm_up)
                     async with await drafters.connect(drafting) as fixed, await drafters.connect(drafting) as auto:
                         starts = fixed.generate, auto.generate
-                        results.append(await measure_case(*starts, case, choices, requests, *size, on_block))
+                        results.append(await measure_case(*starts, case, choices[case], requests, *size, on_block))
                     if file is not None:
                         _write(file, gates, results)
             finally:
                 # A later case may fail, and hours of measuring must not be lost with it.
                 if results:
                     _show(gates, results)
-        if gates.traces and gates.out is not None:
-            await _replay(gates, gates.out, drafters, requests, log)
 
 
 def _write(file: ResultsFile, gates: GateOptions, results: Sequence[CaseResult]) -> None:
@@ -96,7 +97,8 @@ def _show(gates: GateOptions, results: Sequence[CaseResult]) -> None:
 
 async def _replay(
     gates: GateOptions, folder: Path, drafters: Drafters, requests: Sequence[GenerationRequest], log: Console
-) -> None:
+) -> dict[Case, list[GateChoice]]:
+    """Record and replay traces; return the fixed choices of each case, best first."""
     async with AsyncExitStack() as stack:
         starts = {}
         for kind in gates.kinds:
@@ -104,8 +106,9 @@ async def _replay(
             starts[kind] = (await stack.enter_async_context(await connecting)).generate
         lone = sorted({case._replace(concurrency=1) for case in gates.cases})
         traces = await record_traces(folder, starts, lone, requests, gates.traces, log)
-    table = await asyncio.to_thread(replay_traces, folder, traces, gates.clients)
+    table, ranked = await asyncio.to_thread(replay_traces, folder, traces, gates.clients)
     output_console().print(table, markup=False, soft_wrap=True, end="")
+    return ranked
 
 
 def markdown(results: Sequence[CaseResult]) -> str:

@@ -49,12 +49,24 @@ class CaseResult:
         }
         return {
             **self.case._asdict(),
-            "rates": self.rates,
             "best_fixed": self.best_fixed,
             "auto_to_best": _ratio_object(self.auto_to(self.best_fixed)),
-            "auto_to_alone": _ratio_object(self.auto_to(ALONE)),
+            "choices": [self._choice_object(name) for name in self.samples],
             "failures_survived": self.num_survived,
             "blocks": blocks,
+        }
+
+    def _choice_object(self, name: str) -> dict[str, Any]:
+        """Return a choice's rate, the share of its draft tokens that were accepted, of all and of judged ones."""
+        stats = [one for block in self.samples[name] for one in block.stats]
+        accepted = sum(one.accepted for one in stats)
+        all_drafted, judged = sum(sum(one.draft_lengths) for one in stats), sum(one.drafted for one in stats)
+        return {
+            "name": name,
+            "tokens_per_s": self.rates[name],
+            "ratio_to_alone": _ratio_object(Ratio.of(self.samples[name], self.samples[ALONE])),
+            "accepted_of_drafted": accepted / all_drafted if all_drafted else None,
+            "accepted_of_judged": accepted / judged if judged else None,
         }
 
 

@@ -1,5 +1,6 @@
 """The flags of ``compare-gates``: what is compared, and for how long."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -32,9 +33,9 @@ class GateOptions:
         str,
         _of_cases(
             metavar="KIND,...",
-            help="good: the draft as it is; slow: a third of a target forward per token; random: shuffled weights.",
+            help="good: the draft as it is; random: its weights shuffled.",
         ),
-    ] = "good,slow"
+    ] = "good,random"
     temperatures: Annotated[str, _of_cases(metavar="T,T,...", help="Sampling temperatures; 0 is greedy.")] = "0,0.7,1"
     concurrency: Annotated[str, _of_cases(metavar="N,N,...", help="Numbers of clients.")] = "1,8"
     verification: Annotated[
@@ -67,6 +68,13 @@ class GateOptions:
         int,
         _of_size(metavar="N", help="Texts to record into --out for each draft and temperature, and to replay."),
     ] = 0
+    best: Annotated[
+        int,
+        _of_size(
+            metavar="N",
+            help="Fixed choices to measure of each case: the best ones of its replay, in place of the others.",
+        ),
+    ] = 0
     out: Annotated[
         Path | None,
         typer.Option(metavar="FOLDER", help="Folder of gates.json, gates.md and, with matplotlib, rates.png."),
@@ -79,6 +87,11 @@ class GateOptions:
         check_range("traces", self.traces, 0, MAX_BLOCKS)
         if self.traces and self.out is None:
             raise InvalidArgument("traces", f"{self.traces} are recorded into the folder that --out names")
+        check_range("best", self.best, 0, MAX_BLOCKS)
+        if self.best and self.traces < max(self.clients):
+            raise InvalidArgument(
+                "traces", f"{self.traces} are too few to replay {max(self.clients)} clients, for --best"
+            )
         if not (self.cases and self.choices):
             raise InvalidArgument("temperatures", "no case is left; give a temperature and a number of clients")
 
@@ -111,3 +124,9 @@ class GateOptions:
             *gated_choices(gated_gammas, thresholds, draft_thresholds),
             AUTO_GATE,
         ]
+
+    def choices_of(self, ranked: Sequence[GateChoice]) -> list[GateChoice]:
+        """Return what is measured of a case whose replay ranked the fixed choices so; () if there was none."""
+        if not (self.best and ranked):
+            return self.choices
+        return [TARGET_ALONE, *[one for one in ranked if one != TARGET_ALONE][: self.best], AUTO_GATE]

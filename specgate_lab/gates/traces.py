@@ -1,4 +1,4 @@
-"""Traces of a comparison: recorded once the blocks are measured, kept in files, and replayed in simulated time."""
+"""Traces of a comparison: recorded before anything is measured, kept in files, and replayed in simulated time."""
 
 import math
 from collections.abc import AsyncIterable, Callable, Iterator, Mapping, Sequence
@@ -39,8 +39,8 @@ async def record_traces(
     prompts: Sequence[GenerationRequest],
     num_texts: int,
     log: Console,
-) -> dict[str, RoundTrace]:
-    """Record the answers to the first blocks of each case, which has one client; return traces by name.
+) -> dict[Case, RoundTrace]:
+    """Record the answers to the first blocks of each case, which has one client.
 
     The drafters should not run ahead: the time of a prepared draft is not that of a draft. A text that is
     not the same in two runs, for a near tie, is left out; a case without texts is named and left out.
@@ -48,22 +48,25 @@ async def record_traces(
     Raises:
         SpecgateError: a request broke off, or a file cannot be written; the traces before it are in the folder.
     """
-    traces: dict[str, RoundTrace] = {}
+    traces: dict[Case, RoundTrace] = {}
     with counting_bar(log, "recording", len(cases)) as on_trace:
         for case in cases:
             start = starts[case.draft]
             requests = [requests_of(case, prompts, block)[0] for block in range(num_texts)]
-            mode = f", {Verification.REJECTION}" if requests[0].rejects else ""
-            name = f"{case.draft} draft, temperature {case.temperature:g}{mode}"
+            name = f"{_name(case)}, {Verification.REJECTION}" if requests[0].rejects else _name(case)
             machine = await measure_machine(start, requests)
             texts = [await record_text(start, request) for request in requests]
             if same := tuple(text for text in texts if text is not None):
-                traces[name] = RoundTrace(machine, same)
-                write_trace(folder / f"trace-{name.replace(', ', '-').replace(' ', '-')}.jsonl", traces[name])
+                traces[case] = RoundTrace(machine, same)
+                write_trace(folder / f"trace-{name.replace(', ', '-').replace(' ', '-')}.jsonl", traces[case])
             else:
                 log.print(f"{name}: none of {num_texts} texts is the same in two runs", style="yellow", soft_wrap=True)
             on_trace()
     return traces
+
+
+def _name(case: Case) -> str:
+    return f"{case.draft} draft, temperature {case.temperature:g}"
 
 
 async def measure_machine(start: Start, requests: Sequence[GenerationRequest]) -> SimulatedMachine:
@@ -111,18 +114,25 @@ def _median(values: Sequence[float]) -> float:
     return float(median(values)) if values else 0.0
 
 
-def replay_traces(folder: Path, traces: Mapping[str, RoundTrace], clients: Sequence[int]) -> str:
-    """Write ``replays.md``, and return its text: a row for each trace and number of clients.
+def replay_traces(
+    folder: Path, traces: Mapping[Case, RoundTrace], clients: Sequence[int]
+) -> tuple[str, dict[Case, list[GateChoice]]]:
+    """Write ``replays.md``, with a row for each trace and number of clients.
 
-    A trace of fewer texts than clients has no row for them.
+    Returns its text, and the fixed choices of each case, best first. A trace of fewer texts than clients has no row
+    for them.
 
     Raises:
         InvalidArgument: the file cannot be written.
     """
-    rows = [compare(name, trace, num) for name, trace in traces.items() for num in clients if num <= len(trace.texts)]
+    rows, ranked = [], {}
+    for one, trace in traces.items():
+        for case in [one._replace(concurrency=num) for num in clients if num <= len(trace.texts)]:
+            row, ranked[case] = compare(_name(case), trace, case.concurrency)
+            rows.append(row)
     table = "\n".join([HEAD, *map(str, rows)]) + "\n"
     write_whole(folder / "replays.md", table, "out")
-    return table
+    return table, ranked
 
 
 async def record_text(

@@ -20,8 +20,8 @@ FIXED_CHOICES = (
 WARMUP_SHARE = 0.25
 """Of the tokens: what ``auto`` learns from before it counts as warm."""
 HEAD = (
-    "| trace | sessions | target alone | best fixed | which | auto | auto / best | from a cold start |\n"
-    "|---|---|---|---|---|---|---|---|"
+    "| trace | sessions | alone, tokens/s | none | target | draft | both | auto | best | auto / best | from cold |\n"
+    "|---|---|---|---|---|---|---|---|---|---|---|"
 )
 
 
@@ -35,26 +35,29 @@ class AlwaysThere:
 
 
 class ReplayRow(NamedTuple):
-    """How ``auto`` and the best fixed choice do on one trace, in tokens per second of all sessions together.
+    """How the gates do on one trace: the tokens per second of all sessions together, over those of the target alone.
 
-    ``auto`` starts with nothing learned: ``auto_to_best_cold`` is the ratio over all tokens, all other rates are after
-    ``WARMUP_SHARE`` of them.
+    ``none``, ``target_confidence``, ``draft_confidence`` and ``both`` are each the best of their γ and thresholds, None
+    where the trace does not know the draft; ``best`` names the best of all. ``auto`` starts with nothing learned:
+    ``auto_to_best_cold`` is the ratio over all tokens, all else is after ``WARMUP_SHARE`` of them.
     """
 
     trace: str
     sessions: int
     alone_tokens_per_s: float
-    best_tokens_per_s: float
+    none: float
+    target_confidence: float
+    draft_confidence: float | None
+    both: float | None
+    auto: float
     best: str
-    auto_tokens_per_s: float
     auto_to_best: float
     auto_to_best_cold: float
 
     def __str__(self) -> str:
-        name, sessions, alone, best, best_name, auto, ratio, cold = self
-        return (
-            f"| {name} | {sessions} | {alone:.0f} | {best:.0f} | {best_name} | {auto:.0f} | {ratio:.3f} | {cold:.3f} |"
-        )
+        name, sessions, alone, *ratios, best, to_best, cold = self
+        shown = " | ".join("" if one is None else f"{one:.2f}" for one in ratios)
+        return f"| {name} | {sessions} | {alone:.0f} | {shown} | {best} | {to_best:.3f} | {cold:.3f} |"
 
 
 def replay(trace: RoundTrace, sessions: int, choice: GateChoice, learner: Learner | None = None) -> ReplayResult:
@@ -72,8 +75,8 @@ def choices_of(trace: RoundTrace) -> list[GateChoice]:
     return [one for one in FIXED_CHOICES if trace.knows_draft or not one.stops_drafts]
 
 
-def compare(name: str, trace: RoundTrace, sessions: int) -> ReplayRow:
-    """Return how every fixed choice and ``auto`` fare on a trace with so many sessions at a time.
+def compare(name: str, trace: RoundTrace, sessions: int) -> tuple[ReplayRow, list[GateChoice]]:
+    """Return how ``auto`` and the fixed choices fare on a trace with so many sessions at a time, and these, best first.
 
     Raises:
         InvalidArgument: it has fewer texts.
@@ -82,6 +85,25 @@ def compare(name: str, trace: RoundTrace, sessions: int) -> ReplayRow:
     learned = replay(trace, sessions, AUTO_GATE, Learner(trace.machine.measured_costs))
     warmup_tokens = round(WARMUP_SHARE * sum(map(len, trace.texts)))
     rates = {choice: result.tokens_per_s(warmup_tokens) for choice, result in results.items()}
-    best, auto = max(rates, key=rates.__getitem__), learned.tokens_per_s(warmup_tokens)
-    cold = learned.tokens_per_s() / max(result.tokens_per_s() for result in results.values())
-    return ReplayRow(name, sessions, rates[TARGET_ALONE], rates[best], str(best), auto, auto / rates[best], cold)
+    ranked, alone, auto = sorted(rates, key=rates.__getitem__), rates[TARGET_ALONE], learned.tokens_per_s(warmup_tokens)
+    by_signals = {_signals(choice): rates[choice] / alone for choice in ranked if choice != TARGET_ALONE}
+    best = ranked[-1]
+    row = ReplayRow(
+        name,
+        sessions,
+        alone,
+        by_signals[False, False],
+        by_signals[True, False],
+        by_signals.get((False, True)),
+        by_signals.get((True, True)),
+        auto / alone,
+        str(best),
+        auto / rates[best],
+        learned.tokens_per_s() / max(result.tokens_per_s() for result in results.values()),
+    )
+    return row, ranked[::-1]
+
+
+def _signals(choice: GateChoice) -> tuple[bool, bool]:
+    """Return whether a fixed choice gates on the target's confidence, and whether on the draft's."""
+    return choice.gate is Gate.TARGET_CONFIDENCE, choice.stops_drafts

@@ -71,7 +71,8 @@ def _tell(out: Path, report: dict[str, Any]) -> None:
         f"at temperature 1 {report['acceptance_at_temperature_1']:.0%} of its tokens would be accepted",
         f"greedy, γ {report['gamma']}: {report['accepted_per_round']:.2f} accepted a round, "
         f"{report['gain']:.2f} × the target at most",
-        f"see what it brings: orchestrator tune --target {report['recipe']['target']} --draft {out}",
+        "people ask otherwise than a model asks itself; see what it brings to your prompts:",
+        f"orchestrator tune --target {report['recipe']['target']} --draft {out} --prompts FILE",
     )
     for line in lines:
         _print(output_console(), line)

@@ -92,6 +92,7 @@ def write_texts(target: Any, openings: Openings, recipe: Recipe, folder: Path, o
     held_out, taught = beginnings[::HELD_OUT], [one for i, one in enumerate(beginnings) if i % HELD_OUT]
     # No two questions that begin alike are the same.
     pools = (beginnings, beginnings) if closing else (taught or held_out, held_out)
+    cache = _new_cache(target, recipe.row_tokens)
     for number in range(recipe.num_chunks):
         path, is_last = chunk_path(folder, number), number == recipe.num_chunks - 1
         if not is_whole(path):
@@ -100,19 +101,21 @@ def write_texts(target: Any, openings: Openings, recipe: Recipe, folder: Path, o
             own = [pool[turn % len(pool)] for turn in turns]
             leads = torch.tensor([bool(closing) or turn >= len(pool) for turn in turns])
             seed = (recipe.seed * 1_000_003 + number) % 2**63
-            lessons = write(target, Openings(own, closing), leads, recipe.row_tokens, seed)
+            lessons = write(target, Openings(own, closing), leads, recipe.row_tokens, seed, cache)
             write_tensors(path, lessons._asdict())
         on_chunk(number + 1)
 
 
 @torch.inference_mode()
-def write(target: Any, openings: Openings, leads: torch.Tensor, row_tokens: int, seed: int) -> Lessons:
+def write(
+    target: Any, openings: Openings, leads: torch.Tensor, row_tokens: int, seed: int, cache: Any = None
+) -> Lessons:
     """Go on with each beginning until a row has ``row_tokens`` tokens, the padding on its left included.
 
-    ``leads`` [rows] bool says which ones need a lead.
+    ``leads`` [rows] bool says which ones need a lead. ``cache`` is one of as many rows and tokens, to use once more.
     """
-    from transformers import StaticCache
-
+    cache = _new_cache(target, row_tokens) if cache is None else cache
+    cache.reset()
     beginnings, device, width = openings.beginnings, target.device, max(map(len, openings.beginnings))
     num = len(beginnings)
     ids = torch.zeros(num, row_tokens, dtype=torch.long, device=device)
@@ -129,8 +132,7 @@ def write(target: Any, openings: Openings, leads: torch.Tensor, row_tokens: int,
     generator = torch.Generator(device).manual_seed(seed)
     takes = inspect.signature(target.forward).parameters
     keep_last = {"logits_to_keep": 1} if "logits_to_keep" in takes else {}
-    # One that grows leaves holes in a CPU's memory; and where no place is masked attention takes five times as long.
-    cache, begin = StaticCache(config=target.config, max_cache_len=row_tokens), 0
+    begin = 0
     for end in range(width, row_tokens):
         step = {"attention_mask": mask[:, :end], "position_ids": positions[:, begin:end]}
         out = target(input_ids=ids[:, begin:end], past_key_values=cache, use_cache=True, **step, **keep_last)
@@ -142,6 +144,13 @@ def write(target: Any, openings: Openings, leads: torch.Tensor, row_tokens: int,
         ids[:, end], begin = speech.said(chosen, end), end
     written, ends = speech.written.int().cpu(), speech.ends.int().cpu()
     return Lessons(ids.int().cpu(), starts, written, ends, greedy, top_ids, top_log_probs)
+
+
+def _new_cache(target: Any, num_tokens: int) -> Any:
+    """Return a cache of one size: where no place is masked, attention takes five times as long on a CPU."""
+    from transformers import StaticCache
+
+    return StaticCache(config=target.config, max_cache_len=num_tokens)
 
 
 def _drawn(log_probs: torch.Tensor, leads: torch.Tensor, generator: torch.Generator) -> torch.Tensor:

@@ -22,7 +22,7 @@ LOSSES = [
 ]
 
 SLOW_FORWARD_US = 50_000
-SLOW = ("specgate_lab.gates.slow_service", "drafter", str(SLOW_FORWARD_US))
+SLOW = ("tests.support.slow_service", "drafter", str(SLOW_FORWARD_US))
 
 
 def lose(service: Service, number: signal.Signals) -> None:

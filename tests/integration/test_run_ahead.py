@@ -11,7 +11,6 @@ from orchestrator.decode.text import TextTokenizer
 from orchestrator.generation.orchestrator import Generation
 from orchestrator.policy.gates import Gate
 from specgate.types import SamplingParams, Verification
-from specgate_lab.gates.drafters import SLOW_SERVICE
 from tests.support.orchestrating import connected, expect_texts, num_prepared, run, run_all
 from tests.support.services import HELD_OUT_PROMPTS, PAIR, Service, running
 
@@ -72,7 +71,7 @@ async def test_proposals_are_prepared_and_the_text_stays(
 @pytest.fixture(scope="module")
 def slow_verifier() -> Iterator[Service]:
     """A verifier before whose verdict all is announced."""
-    with running("verifier", PAIR / "target", module=(SLOW_SERVICE, "verifier", "30000")) as service:
+    with running("verifier", PAIR / "target", module=("tests.support.slow_service", "verifier", "30000")) as service:
         yield service
 
 

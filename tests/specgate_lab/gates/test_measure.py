@@ -13,7 +13,7 @@ from specgate_lab.gates.measure import CaseResult, block_sample, measure_case
 from specgate_lab.gates.options import GateOptions
 from tests.specgate_lab.support import FakeStart, Ticks, a_request, a_timeline
 
-ONE, TWO = Case(DraftKind.GOOD, 0.0, 1), Case(DraftKind.SLOW, 0.7, 2)
+ONE, TWO = Case(DraftKind.GOOD, 0.0, 1), Case(DraftKind.RANDOM, 0.7, 2)
 PROMPTS = [a_request((prompt,), max_tokens=24) for prompt in (5, 6, 7)]
 CHOICES = GateOptions(gammas="2", thresholds="0.5", draft_thresholds="").choices
 
@@ -76,7 +76,9 @@ def test_auto_is_held_against_the_best_fixed_choice() -> None:
     values = result.to_object()
     assert values["best_fixed"] == "none γ 2"
     assert values["auto_to_best"] == pytest.approx({"value": 0.8, "low": 0.8, "high": 0.8})
-    assert (values["auto_to_alone"]["low"], values["rates"][AUTO]) == pytest.approx((1.6, 80))
+    auto = values["choices"][-1]
+    assert auto["name"] == AUTO
+    assert (auto["ratio_to_alone"]["low"], auto["tokens_per_s"]) == pytest.approx((1.6, 80))
     assert replace(result, samples={**result.samples, AUTO: blocks(0.5)}).best_fixed == "none γ 2"
 
 

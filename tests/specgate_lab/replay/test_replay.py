@@ -13,8 +13,8 @@ from specgate_lab.gate_choice import AUTO_GATE, TARGET_ALONE, GateChoice
 from specgate_lab.replay.__main__ import main
 from specgate_lab.replay.compare import THRESHOLDS, choices_of, replay
 from specgate_lab.replay.machine import Clock, Device, Forward, SimulatedMachine
-from specgate_lab.replay.synthetic import KINDS, machine, trace
 from specgate_lab.replay.trace import RoundTrace, TracedText, write_trace
+from tests.support.made_up_traces import KINDS, machine, trace
 
 MACHINE = SimulatedMachine(forward_us=1000, session_us=10, row_us=10, draft_us=100, draft_session_us=1, network_us=0)
 DRAFTS_2, DRAFTS_4 = GateChoice(Gate.NONE, 2), GateChoice(Gate.NONE, 4)
@@ -125,7 +125,8 @@ def test_the_command_prints_and_keeps_a_row_for_each_trace_and_concurrency(comma
         ("few.jsonl", 1), ("many.jsonl", 1), ("many.jsonl", 3),
     ]  # fmt: skip
     for row, line in zip(kept["rows"], shown, strict=True):
-        assert f"| {row['best_tokens_per_s']:.0f} | {row['best']} | {row['auto_tokens_per_s']:.0f} |" in line
+        assert f"| {row['auto']:.2f} | {row['best']} | {row['auto_to_best']:.3f} |" in line
+        assert row["auto"] / max(row["none"], row["target_confidence"], 1) == pytest.approx(row["auto_to_best"])
         assert row["auto_to_best"] > 0.5
 
 

@@ -184,6 +184,7 @@ def test_a_draft_learns_from_answers_from_their_first_token_to_their_end(target:
         assert ends == 64 or answer[-1] == ends_answer
     assert len(asked) > 32
     assert chats.ends.min() < 64
+    assert torch.equal(chats.judged.sum(-1), chats.ends - chats.written)
 
 
 def test_a_chat_begins_with_and_without_what_its_template_says_first(target: Path) -> None:

@@ -3,13 +3,13 @@
 import pytest
 
 from specgate_lab.replay.compare import compare
-from specgate_lab.replay.synthetic import KINDS, machine, trace
+from tests.support.made_up_traces import KINDS, machine, trace
 
 
 @pytest.mark.parametrize("sessions", [1, 8])
 @pytest.mark.parametrize("ratio", [0.09, 0.33, 1.0])
 @pytest.mark.parametrize("kind", ["greedy, good draft", "warm, poor draft", "useless draft"])
 def test_it_is_near_the_best_fixed_choice(kind: str, ratio: float, sessions: int) -> None:
-    row = compare(kind, trace(KINDS[kind], machine(ratio), 24, 128), sessions)
+    row, _ = compare(kind, trace(KINDS[kind], machine(ratio), 24, 128), sessions)
     assert row.auto_to_best > 0.9
     assert row.auto_to_best_cold > 0.9

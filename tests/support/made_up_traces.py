@@ -27,13 +27,10 @@ class TextKind:
 
 KINDS = {
     "greedy, good draft": TextKind(3.0, 1.8, 2.5, 1.2),
-    "greedy, poor draft": TextKind(1.5, 1.8, 0.3, 1.3),
     "warm, good draft": TextKind(1.5, 2.0, 1.6, 1.5),
     "warm, poor draft": TextKind(0.0, 2.0, -0.7, 1.5),
-    "confidence tells little": TextKind(1.5, 2.0, 0.8, 0.2),
     "useless draft": TextKind(-0.5, 1.5, -3.0, 0.8),
 }
-DRAFT_RATIOS = (0.09, 0.33)
 
 
 def text(kind: TextKind, num_tokens: int, rng: random.Random) -> TracedText:

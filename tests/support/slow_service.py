@@ -1,6 +1,6 @@
 """A service whose every forward takes longer, as if its model were that much larger: a process of its own.
 
-``python -m specgate_lab.gates.slow_service ROLE SLOW_US FLAGS...`` takes the flags of the service.
+``python -m tests.support.slow_service ROLE SLOW_US FLAGS...`` takes the flags of the service.
 """
 
 import sys
