@@ -29,7 +29,6 @@ EXCUSED: Mapping[str, Excuse] = {
     "cpu-forwards": Excuse("f110402801b9d685"),
     "h200-kernels": Excuse("fc6b6f2eed704a05", "the card had a copy without history: it was f4825cd"),
     "h200": Excuse("7e49b6a1cacf3d22", "the card had a copy without history: it was 7e29e4a, with 8 stages in `added`"),
-    "tune-bundled": Excuse("0655e8915698f39f"),
 }
 
 
