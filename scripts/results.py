@@ -58,6 +58,8 @@ COLUMNS = {
     "ratio_to_target_95": "95 %",
     "ratio_to_target_runs": "in three runs",
     "acceptance_rate": "accepted",
+    "accepted_of_drafted": "accepted of drafted",
+    "accepted_of_judged": "accepted of judged",
     "tokens_per_forward": "tok/forward",
     "batch_width": "batch",
     "run_ahead_hit_rate": "ahead",
@@ -105,7 +107,9 @@ COLUMNS = {
     "told": "",
 }
 """Fields of a row that are shown, in this order, where a file's rows have them."""
-SHARES = frozenset({"acceptance_rate", "run_ahead_hit_rate", "share_of_ceiling"})
+SHARES = frozenset(
+    {"acceptance_rate", "accepted_of_drafted", "accepted_of_judged", "run_ahead_hit_rate", "share_of_ceiling"}
+)
 PRECISE = frozenset({"auto_to_best", "auto_to_best_cold"})
 
 
@@ -126,12 +130,8 @@ def page(results: Mapping[str, Mapping[str, Any]]) -> str:
 
 def _topic(result: Mapping[str, Any]) -> str:
     kinds = {"advice": "Tuning", "tables": "Forwards on a CPU", "steps": "On a GPU"}
-    kinds |= {
-        "layers": "Drafts that were trained",
-        "temperatures": "Gates",
-        "cases": "Gates",
-        "parts": "Drafts that were trained",
-    }
+    kinds |= dict.fromkeys(("layers", "ablations"), "Drafts that were trained")
+    kinds |= dict.fromkeys(("temperatures", "cases"), "Gates")
     for key, topic in kinds.items():
         if key in result:
             return topic
@@ -152,7 +152,7 @@ def _section(name: str, result: Mapping[str, Any]) -> Iterator[str]:
     for line in result.get("advice", []):
         yield f"> {line}\n"
     yield from _measured(result.get("rows") or result.get("steps") or result.get("finals", []), result)
-    others = _training(result) or _signals(result) or _gates(result) or result.get("parts", [])
+    others = _training(result) or _signals(result) or _gates(result) or result.get("ablations", [])
     yield from _table(others, all_columns=True)
     for title, rows in result.get("tables", {}).items():
         yield f"{title}:\n"
@@ -187,22 +187,15 @@ def _gates(result: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Return how ``auto`` and fixed choices fare, case by case, over the target alone, with 95 % intervals."""
     return [
         {
-            "draft": case["draft"],
-            "temperature": case["temperature"],
-            "concurrency": case["concurrency"],
+            **{name: case[name] for name in ("draft", "temperature", "concurrency")},
             "choice": choice["name"],
             "tokens_per_s": choice["tokens_per_s"],
             "over the target alone": _interval(choice["ratio_to_alone"]),
-            "accepted of drafted": _percent(choice["accepted_of_drafted"]),
-            "accepted of judged": _percent(choice["accepted_of_judged"]),
+            **{name: choice[name] for name in ("accepted_of_drafted", "accepted_of_judged")},
         }
         for case in result.get("cases", [])
         for choice in case["choices"]
     ]
-
-
-def _percent(share: float | None) -> str:
-    return "" if share is None else f"{share:.0%}"
 
 
 def _interval(ratio: Mapping[str, float | None]) -> str:

@@ -62,7 +62,7 @@ def main() -> None:
                 replace(base, **changes), out, [], "cpu", partial(with_texts, texts, out, log), bars.show, log.print
             )
         rows.append({"part": name, **{one: report[one] for one in SHOWN}})
-    file.write({"steps": options.steps, "parts": rows})
+    file.write({"steps": options.steps, "ablations": rows})
 
 
 def with_texts(texts: list[Path], out: Path, log: Console, target: str, drafts: Any) -> Any:

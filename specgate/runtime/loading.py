@@ -96,7 +96,7 @@ def load(
         device=device,
         vocab_size=min(width, vocabulary_size(tokenizer)) if tokenizer else width,
         context_length=_context_length(config),
-        eos_token_ids=_eos_token_ids(model),
+        eos_token_ids=eos_token_ids(model),
         num_parameters=int(model.num_parameters()),
         tokenizer_fingerprint=fingerprint(tokenizer) if tokenizer else {},
         without_attention=layers_without_attention(model) if blocks else frozenset(),
@@ -174,7 +174,7 @@ def _rope_limit(config: PretrainedConfig) -> int | None:
     return min(limits, default=None)
 
 
-def _eos_token_ids(model: Any) -> tuple[int, ...]:
+def eos_token_ids(model: Any) -> tuple[int, ...]:
     """Return all of generation_config's end-of-sequence ids, the configuration's where it names none."""
     generation = getattr(model, "generation_config", None)
     value = getattr(generation, "eos_token_id", None)

@@ -63,7 +63,7 @@ class CaseResult:
         all_drafted, judged = sum(sum(one.draft_lengths) for one in stats), sum(one.drafted for one in stats)
         return {
             "name": name,
-            "tokens_per_s": self.rates[name],
+            "tokens_per_s": pooled_rate(self.samples[name]),
             "ratio_to_alone": _ratio_object(Ratio.of(self.samples[name], self.samples[ALONE])),
             "accepted_of_drafted": accepted / all_drafted if all_drafted else None,
             "accepted_of_judged": accepted / judged if judged else None,

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import torch
 
 from specgate.errors import InvalidArgument
+from specgate.runtime.loading import eos_token_ids
 from specgate_lab.train.lessons import TOP, Lessons, chunk_path, is_whole, write_tensors
 from specgate_lab.train.recipe import Recipe
 
@@ -55,9 +56,9 @@ def openings_of(tokenizer: "PreTrainedTokenizerBase | None", prompts: Sequence[B
     if tokenizer is None:
         raise InvalidArgument("prompts", "are needed: the target has no tokenizer to begin a text with")
     own = _chat(tokenizer) if tokenizer.chat_template else _first_token(tokenizer)
-    longest = max(map(len, own.beginnings))
+    longest = max(map(len, own.beginnings)) + len(own.closing)
     if not 0 < longest * 2 <= row_tokens:
-        raise InvalidArgument("prompts", f"are needed: texts would begin with {longest} of {row_tokens} tokens")
+        raise InvalidArgument("prompts", f"are needed: texts would need {longest} of {row_tokens} tokens")
     return own
 
 
@@ -75,7 +76,7 @@ def _chat(tokenizer: "PreTrainedTokenizerBase") -> Openings:
         tuple(tokenizer(text, add_special_tokens=False)["input_ids"])
         for text in (*dict.fromkeys((first, later)), closing)
     ]
-    return Openings([one for one in ids[:-1] if one] or [()], ids[-1])
+    return Openings([one for one in ids[:-1] if one] or _first_token(tokenizer).beginnings, ids[-1])
 
 
 def _first_token(tokenizer: "PreTrainedTokenizerBase") -> Openings:
@@ -126,7 +127,8 @@ def write(
     positions = (mask.cumsum(-1) - 1).clamp(min=0)
     # By chance: with rows in turns, the same prompts would always be greedy ones.
     greedy = torch.randperm(num, generator=torch.Generator().manual_seed(seed)) % GREEDY_OF != 0
-    speech = _Speech(openings.closing, leads.to(device), width, row_tokens, _end_ids(target))
+    speech = _Speech(openings.closing, leads.to(device), width, row_tokens, eos_token_ids(target))
+    takes_likeliest = greedy.to(device)
     top_ids = torch.zeros(num, row_tokens, TOP, dtype=torch.int32)
     top_log_probs = torch.zeros(num, row_tokens, TOP, dtype=torch.float16)
     generator = torch.Generator(device).manual_seed(seed)
@@ -139,7 +141,7 @@ def write(
         log_probs = out.logits[:, -1].float().log_softmax(-1)
         top = log_probs.topk(TOP, dim=-1)
         drawn = _drawn(log_probs, speech.leads(end), generator)
-        chosen = torch.where(greedy.to(device) & ~speech.leads(end), top.indices[:, 0], drawn)
+        chosen = torch.where(takes_likeliest & ~speech.leads(end), top.indices[:, 0], drawn)
         top_ids[:, end], top_log_probs[:, end] = top.indices.int().cpu(), top.values.half().cpu()
         ids[:, end], begin = speech.said(chosen, end), end
     written, ends = speech.written.int().cpu(), speech.ends.int().cpu()
@@ -191,9 +193,3 @@ class _Speech:
         over = (place >= self.written) & (self.ends > place) & torch.isin(token_ids, self._end_ids)
         self.ends = self.ends.where(~over, place + 1)
         return token_ids
-
-
-def _end_ids(target: Any) -> list[int]:
-    """Return the tokens that end a text of the target."""
-    ids = target.generation_config.eos_token_id
-    return [] if ids is None else [ids] if isinstance(ids, int) else [*ids]

@@ -158,12 +158,13 @@ def test_what_the_target_says_of_its_own_text_is_what_was_kept(
     assert lessons.starts.tolist() == [0, 2, 1] * 2
     judged = judge(Student(model), lessons)
     assert judged.greedy_agreement == 1.0
+    assert {len(agrees) for agrees in judged.agrees} == {61}
     # What lies outside of the choices that are kept is all that it does not agree on.
     kept = lessons.top_log_probs[lessons.judged].float().exp().sum(-1)
     assert judged.acceptance == pytest.approx(float(kept.mean()), abs=0.02)
     # Padding changes nothing: the same text alone, without any.
     own = model(input_ids=lessons.ids[1:2, 2:].long()).logits[0, :-1].log_softmax(-1).topk(TOP).values
-    torch.testing.assert_close(own, lessons.top_log_probs[1, 3:].float(), rtol=1e-2, atol=1e-2)
+    torch.testing.assert_close(own, lessons.top_log_probs[1, 3:].float(), rtol=1e-3, atol=1e-4)
 
 
 def test_a_draft_learns_from_answers_from_their_first_token_to_their_end(target: Path) -> None:
@@ -197,6 +198,9 @@ def test_a_chat_begins_with_and_without_what_its_template_says_first(target: Pat
     openings = openings_of(tokenizer, [], 256)
     texts = [tokenizer.decode(one) for one in (*openings.beginnings, openings.closing)]
     assert texts == ["system: help.\nuser: ", "user: ", ";\nassistant: "]
+    # Where nothing stands before a question, the text begins as any other does.
+    tokenizer.chat_template = "{% for one in messages %}{{ one.content }}\n{% endfor %}"
+    assert all(openings_of(tokenizer, [], 256).beginnings)
 
 
 def test_a_head_that_is_cut_teaches_and_judges_its_own_tokens_alone(target: Path) -> None:
@@ -224,8 +228,9 @@ def test_texts_that_judge_begin_as_no_other_does(target: Path, tmp_path: Path) -
     with pytest.raises(Killed):
         made(recipe(target), tmp_path, on_progress=killed_at("target writes", 3))
     batches = [read_chunks(tmp_path / WORK, range(number, number + 1)) for number in range(3)]
-    first_ids = [set(one.ids[:, 0].tolist()) for one in batches]
-    assert first_ids == [{PROMPTS[1][0]}, {PROMPTS[1][0]}, {PROMPTS[0][0]}]
+    expected = [PROMPTS[1], PROMPTS[1], PROMPTS[0]]
+    for one, prompt in zip(batches, expected, strict=True):
+        assert {tuple(row[: len(prompt)].tolist()) for row in one.ids} == {prompt}
 
 
 def test_a_draft_has_as_many_layers_as_take_an_eighth_of_the_target() -> None:
