@@ -8,8 +8,7 @@ import torch
 from drafter_svc.run_ahead import guesses
 from drafter_svc.run_ahead.branches import BranchContext, Guessing
 from drafter_svc.run_ahead.outcomes import Candidate
-from drafter_svc.run_ahead.session import RunAhead
-from drafter_svc.run_ahead.sharpness import Sharpness
+from drafter_svc.run_ahead.session import Learned, RunAhead
 from drafter_svc.sources.draft import Draft, DraftLimits, DraftToken
 from drafter_svc.sources.source import RoundOrder
 from specgate.errors import InvalidArgument
@@ -42,7 +41,7 @@ class DraftSession:
         spec: what the session was opened with.
         pool: where its pages come from.
         vocab_size, context_length: the draft model's own.
-        sharpness: of the guesses, shared by sessions whose targets choose alike.
+        learned: what sessions whose targets choose alike learn together of guessing ahead.
         method: what its drafts are called, ``MODEL`` or ``LAYER_SKIP``.
         grammar: what the answer may be; None: anything.
 
@@ -57,7 +56,7 @@ class DraftSession:
         pool: PagePool,
         vocab_size: int,
         context_length: int,
-        sharpness: Sharpness | None = None,
+        learned: Learned | None = None,
         method: DraftMethod = DraftMethod.MODEL,
         grammar: GrammarState | None = None,
     ) -> None:
@@ -76,10 +75,10 @@ class DraftSession:
         self._num_rows = vocab_size
         self._pool = pool
         self.sequence = pool.open(self._readable(committed), self.capacity, spec.cache_salt)
-        self.sharpness = sharpness or Sharpness()
+        self._sharpness = (learned := learned or Learned()).sharpness
         self._method = method
         context = BranchContext(spec, pool, self.capacity, self.extend, self._candidates, method)
-        self.ahead = RunAhead(context, self.sharpness)
+        self.ahead = RunAhead(context, learned)
 
     def free(self) -> None:
         self.ahead.free()
@@ -204,7 +203,7 @@ class DraftSession:
         """Return what the target may choose, from the draft's first token on; ``logits`` have a row a position."""
         step = self._sampling_step(draft.sequence, draft.start, draft.token_ids[: len(logits) - 1])
         logits = adjusted(masked(logits, step), step)
-        return guesses.candidates(logits, step, rejects=self.spec.rejects, sharpness=self.sharpness.beta)
+        return guesses.candidates(logits, step, rejects=self.spec.rejects, sharpness=self._sharpness.beta)
 
     def _sample_support(self, probs: torch.Tensor, position: int, round_index: int) -> tuple[int, SparseDistribution]:
         """Sample from the top of the distribution, by the float32 numbers that are sent."""

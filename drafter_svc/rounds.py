@@ -64,10 +64,10 @@ def maker_of(served: Served) -> MakerOf:
 
         return lambda spec: SuffixSession
     from drafter_svc.drafter import DraftSession
-    from drafter_svc.run_ahead.sharpness import SharpnessByMode
+    from drafter_svc.run_ahead.session import LearnedByMode
 
-    sharpness = SharpnessByMode()
-    return lambda spec: partial(DraftSession, sharpness=sharpness.of(spec.sampling), method=served.draft_method)
+    learned = LearnedByMode()
+    return lambda spec: partial(DraftSession, learned=learned.of(spec.sampling), method=served.draft_method)
 
 
 def drafting(session: SourceSession, request: DraftRequest, guess: Callable[[], None]) -> "Task[Proposal]":

@@ -14,17 +14,17 @@ miss than on a hit, which is biased above temperature 0.
 Once all branches of a proposal are announced, run-ahead prepares the round after the likeliest outcome in the same way.
 """
 
-from collections import deque
-from dataclasses import replace
+from collections import defaultdict, deque
+from dataclasses import dataclass, field, replace
 
 from drafter_svc.run_ahead.branches import Branch, BranchContext, BranchRequest, BranchSet
 from drafter_svc.run_ahead.outcomes import AcceptanceRate
-from drafter_svc.run_ahead.payoff import Payoff
+from drafter_svc.run_ahead.payoff import Payoffs, Turns
 from drafter_svc.run_ahead.sharpness import Sharpness
 from drafter_svc.sources.draft import Draft, DraftLimits
 from drafter_svc.sources.source import Announce, Submit
 from specgate.runtime.kv_pages import KVSequence
-from specgate.types import Announcement, DraftRequest, TokenIds, common_prefix_length
+from specgate.types import Announcement, DraftRequest, SamplingParams, TokenIds, common_prefix_length
 
 RECENT_ROUNDS = 8
 """A branch is drafted as far as the longest draft of so many rounds."""
@@ -34,19 +34,39 @@ WORTH_LOOKING = 0.3
 """Below this chance of the likeliest outcome the round after it is not prepared: it takes time from the target."""
 
 
+@dataclass(frozen=True, slots=True)
+class Learned:
+    """What sessions whose targets choose alike learn together: how sure a target is, and whether guessing pays."""
+
+    sharpness: Sharpness = field(default_factory=Sharpness)
+    payoffs: Payoffs = field(default_factory=Payoffs)
+
+
+class LearnedByMode:
+    """One for greedy, and one for each quarter of temperature, shared by all sessions of a drafter."""
+
+    def __init__(self) -> None:
+        self._modes: dict[int, Learned] = defaultdict(Learned)
+
+    def of(self, sampling: SamplingParams) -> Learned:
+        """Return what was learned from requests with these parameters."""
+        return self._modes[0 if sampling.greedy else max(round(4 * sampling.temperature), 1)]
+
+
 class RunAhead:
     """One session's branches. Lives on the engine's thread, but for ``start``, and ``was_announced`` between rounds.
 
     Args:
-        sharpness: learns from what the target chose among these candidates.
+        learned: learns from what the target chose among these candidates, and from the time of rounds.
     """
 
-    def __init__(self, context: BranchContext, sharpness: Sharpness) -> None:
+    def __init__(self, context: BranchContext, learned: Learned) -> None:
         self._context = context
         self._rejects = context.spec.rejects
         self._acceptance = AcceptanceRate()
-        self._sharpness = sharpness
-        self._account = Payoff()
+        self._sharpness = learned.sharpness
+        self._turns = Turns(learned.payoffs)
+        self._num_rows = 0
         self._is_guessing = True
         self._proposed: Draft | None = None
         self._gammas: deque[int] = deque(maxlen=RECENT_ROUNDS)
@@ -67,15 +87,12 @@ class RunAhead:
         self._learn(outcome)
         branch_sets, self._branch_sets = self._branch_sets, []
         named, is_announced = None, False
-        is_busy = any(branches.is_busy for branches in branch_sets)
         if branch_sets:
             named = branch_sets[0].named(outcome)
             is_announced = branch_sets[0].announced is not None
             branch_sets[0].close(named)
         num_prepared = len(named.draft.tokens) if named is not None else 0
         draft = self._proposed = self._adopted(sequence, limits, named)
-        if branch_sets and limits.gamma:
-            self._account.enter(saved=len(draft.tokens), waited=is_busy and named is None)
         is_complete = len(draft.tokens) == limits.gamma or draft.ended
         self.was_announced = is_announced and is_complete and len(draft.tokens) > 0
         self._expect(limits, request.prepare)
@@ -91,6 +108,7 @@ class RunAhead:
             announce: sends the proposals once they are there. It is not called in rejection mode, where they are large,
                 seldom used, and hold for one round alone. Only if it is given, more than one round is prepared.
         """
+        self._num_rows = num_rows
         gamma = self._next_limits.gamma if self._next_limits is not None else 0
         if self._proposed is None or self._next_limits is None or not gamma or not self._is_guessing:
             return
@@ -123,10 +141,13 @@ class RunAhead:
 
     def _learn(self, outcome: TokenIds) -> None:
         if self._proposed is None or not (self._proposed.tokens and outcome):
+            self._turns.interrupt()
             return
         drafted = self._proposed.token_ids
         num_accepted = common_prefix_length(drafted, outcome)
         self._acceptance.learn(len(drafted), num_accepted)
+        if len(outcome) > num_accepted + 1:
+            self._turns.interrupt()
         if not self._rejects and self._branch_sets:
             for row, token_id in zip(self._branch_sets[0].rows, outcome[: num_accepted + 1], strict=False):
                 self._sharpness.learn(row, token_id)
@@ -136,12 +157,11 @@ class RunAhead:
         if limits.gamma:
             # γ may change from round to round: a draft that is too long is cut, one that is too short is waited for.
             self._gammas.append(limits.gamma)
-        if limits.gamma or prepare:
-            if limits.gamma or self._next_limits is None:
-                # A round that asks for nothing says nothing of how the next draft ends.
-                self._next_limits = limits
-            # Holds for the solo tokens that follow, too: only rounds with a draft show what guessing saved.
-            self._is_guessing = self._account.pays()
+            # Holds for the solo tokens that follow, too.
+            self._is_guessing = self._turns.next(limits.gamma, self._num_rows)
+        if limits.gamma or (prepare and self._next_limits is None):
+            # A round that asks for nothing says nothing of how the next draft ends.
+            self._next_limits = limits
         if self._next_limits is not None:
             gamma = prepare or max(self._gammas, default=0)
             self._next_limits = self._next_limits._replace(round=limits.round + 1, gamma=gamma)

@@ -1,11 +1,9 @@
 """How much sharper the target's choice is than the softmax of the draft's scores."""
 
 import math
-from collections import defaultdict
 from collections.abc import Sequence
 
 from drafter_svc.run_ahead.outcomes import Candidate
-from specgate.types import SamplingParams
 
 PRIOR_TOKENS = 8.0
 """Observed tokens until they weigh as much as a sharpness of 1."""
@@ -38,14 +36,3 @@ class Sharpness:
         self._information = max(FORGET * self._information + variance, PRIOR_TOKENS)
         step = min(max((taken - mean) / self._information, -0.5), 0.5)
         self.beta = min(max(self.beta * math.exp(step), LEAST), MOST)
-
-
-class SharpnessByMode:
-    """One sharpness for greedy, and one for each quarter of temperature, shared by all sessions of a drafter."""
-
-    def __init__(self) -> None:
-        self._modes: dict[int, Sharpness] = defaultdict(Sharpness)
-
-    def of(self, sampling: SamplingParams) -> Sharpness:
-        """Return the sharpness of requests with these parameters."""
-        return self._modes[0 if sampling.greedy else max(round(4 * sampling.temperature), 1)]

@@ -549,3 +549,10 @@ def test_a_branch_that_failed_or_whose_pages_were_wanted_is_drafted_anew(failed:
         client.model.pool.discard(branch.draft.sequence)
     assert not client.send(outcome).from_run_ahead
     assert client.num_open == 1
+
+
+def test_sessions_whose_targets_choose_alike_learn_together() -> None:
+    modes = run_ahead.LearnedByMode()
+    assert modes.of(GREEDY) is modes.of(SamplingParams(temperature=0.0, top_k=5))
+    assert modes.of(SamplingParams(temperature=0.7)) is modes.of(SamplingParams(temperature=0.72))
+    assert modes.of(SamplingParams(temperature=0.7)) is not modes.of(SamplingParams(temperature=1.0))

@@ -6,8 +6,7 @@ import random
 import pytest
 
 from drafter_svc.run_ahead.outcomes import Candidate
-from drafter_svc.run_ahead.sharpness import LEAST, MOST, Sharpness, SharpnessByMode
-from specgate.types import SamplingParams
+from drafter_svc.run_ahead.sharpness import LEAST, MOST, Sharpness
 
 
 def row_of(scores: list[float], beta: float) -> list[Candidate]:
@@ -38,10 +37,3 @@ def test_where_there_is_one_candidate_there_is_nothing_to_learn() -> None:
     sharpness = Sharpness()
     sharpness.learn([Candidate(1, 1.0)], 2)
     assert sharpness.beta == 1.0
-
-
-def test_sessions_whose_targets_choose_alike_share_one() -> None:
-    modes = SharpnessByMode()
-    assert modes.of(SamplingParams(temperature=0.0)) is modes.of(SamplingParams(temperature=0.0, top_k=5))
-    assert modes.of(SamplingParams(temperature=0.7)) is modes.of(SamplingParams(temperature=0.72))
-    assert modes.of(SamplingParams(temperature=0.7)) is not modes.of(SamplingParams(temperature=1.0))
