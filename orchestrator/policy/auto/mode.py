@@ -7,8 +7,8 @@ from orchestrator.policy.auto.costs import Costs, Prices
 from orchestrator.policy.auto.history import History
 from specgate.types import RoundRecord
 
-VERDICTS_A_SEARCH, FIRST_VERDICTS = 16, 4
-"""Verdicts per session between two searches of some milliseconds each; fewer before the first ones."""
+FIRST_VERDICTS, MOST_VERDICTS = 4, 128
+"""Verdicts per session between two searches: at first, and at the most. A search takes some 7 ms, more than a round."""
 EXPLORED = 0.01
 """Share of the time that probes may lose."""
 LEAST_LOSS = 0.02
@@ -60,8 +60,8 @@ class ModeLearner:
     def search(self, max_gamma: int) -> RatedChoice | None:
         """Return the current choice, and search for a better one when due; None if no cost is known."""
         num_new = self._num_verdicts - self._searched_at.get(max_gamma, 0)
-        enough = VERDICTS_A_SEARCH if self._num_verdicts > VERDICTS_A_SEARCH else FIRST_VERDICTS
-        if max_gamma in self._found and num_new >= enough * self.costs.sessions:
+        enough = min(max(self._num_verdicts // 2, FIRST_VERDICTS), MOST_VERDICTS * self.costs.sessions)
+        if max_gamma in self._found and num_new >= enough:
             self._begin_search(max_gamma)
         return self.choice(max_gamma)
 

@@ -217,14 +217,14 @@ def test_many_sessions_make_drafting_dearer() -> None:
     assert gammas[1] <= gammas[0]
 
 
-def test_a_search_of_a_running_session_is_left_to_the_pace() -> None:
+def test_searches_of_a_running_session_are_few_and_left_to_the_pace() -> None:
     queued: list[object] = []
     learner = Learner(measured, queued.append)
     policy, observer = learner.policy(REQUEST, THERE), an_observer(learner)
     first = policy.plan(Progress())
     assert first.gamma > 0
     assert not queued
-    for _ in range(60):
+    for _ in range(1000):
         observer(a_round(first.gamma, 0, plan=first))
         assert policy.plan(Progress(SURE)).gamma > 0
-    assert queued
+    assert 0 < len(queued) < 20, "a search takes longer than a round"
