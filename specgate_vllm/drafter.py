@@ -82,11 +82,13 @@ class Drafter:
         self._num_failures += 1
         self.is_silent = True
         self.closed_until_s = self._backing_off_until_s = now_s + back_off_s
-        if self._channel is not None:
-            closing = asyncio.ensure_future(self._channel.close(CLOSE_S))
-            self._channel = None
-            self._closing.add(closing)
-            closing.add_done_callback(self._closing.discard)
+        self._closing = {one for one in self._closing if not one.done()} | {asyncio.ensure_future(self.close(CLOSE_S))}
+
+    async def close(self, grace_s: float | None = None) -> None:
+        """Close the channel; sessions may go on for a while."""
+        channel, self._channel = self._channel, None
+        if channel is not None:
+            await channel.close(grace_s)
 
     def full(self) -> None:
         """Open no more sessions for a while; those that run go on."""

@@ -11,6 +11,7 @@ from typing import Any
 
 import grpc
 
+from specgate_vllm.drafter import Drafter
 from specgate_vllm.report import Report
 from specgate_vllm.rows import Rows
 from specgate_vllm.session import Session
@@ -32,6 +33,7 @@ class Link:
         board: guards sessions and drafters; it is notified of everything that arrives.
         opening: what every session is opened with, but for its tokens.
         max_length: the longest sequence of the target.
+        drafters: whose channels are closed at the end.
         stats: the file of the report; None: there is none.
     """
 
@@ -42,10 +44,11 @@ class Link:
         report: Report,
         opening: types_pb2.SessionSpec,
         max_length: int,
+        drafters: Sequence[Drafter],
         stats: Path | None,
     ) -> None:
         self._board, self._rows, self._report = board, rows, report
-        self._opening, self._max_length, self._stats = opening, max_length, stats
+        self._opening, self._max_length, self._drafters, self._stats = opening, max_length, drafters, stats
         self.stepped_at_s = time.monotonic()
         self._loop = asyncio.new_event_loop()
         self._sweeping = self._loop.create_task(self._sweep())
@@ -70,6 +73,9 @@ class Link:
         for task in tasks:
             task.cancel()
         self._loop.run_until_complete(asyncio.gather(*tasks, return_exceptions=True))
+        self._loop.run_until_complete(asyncio.gather(*(one.close() for one in self._drafters)))
+        # gRPC may still tell of cancelled calls.
+        self._loop.run_until_complete(asyncio.sleep(SWEEP_S / 2))
         self._loop.close()
 
     def _start(self, opened: Sequence[Session], rounds: Sequence[tuple[Session, pb.DraftRound]]) -> None:

@@ -90,7 +90,7 @@ class Desk:
             cache_salt=self._settings.cache_salt,
         )
         stats = Path(self._settings.stats) if self._settings.stats else None
-        self._link = Link(self._board, self._rows, self.report, opening, engine.max_length, stats)
+        self._link = Link(self._board, self._rows, self.report, opening, engine.max_length, self._drafters, stats)
         self.close = self._link.close
         atexit.register(self.close)
         if (found := hook.installed_version()) and found not in hook.TRIED:
