@@ -31,25 +31,13 @@ OPTIONS: tuple[tuple[str, int], ...] = (
 _log = logging.getLogger(__name__)
 
 
-class Latency:
-    """How long answers take that were not prepared, in seconds; 0 before the first."""
-
-    def __init__(self) -> None:
-        self.mean_s = 0.0
-
-    def learn(self, seconds: float) -> None:
-        """Count an answer."""
-        known_s = self.mean_s
-        self.mean_s = known_s + LEARN * (min(seconds, MOST_OFF * known_s) - known_s) if known_s else seconds
-
-
 class Drafter:
     """One endpoint. ``stub`` and ``lost`` are called by the loop's thread, all under the board's lock."""
 
     def __init__(self, endpoint: str, settings: Settings) -> None:
         self.endpoint, self._settings = endpoint, settings
-        self.first, self.later = Latency(), Latency()
-        """Of a session's first answer, which includes a prefill, and of those after it."""
+        self.answer_s = {True: 0.0, False: 0.0}
+        """Seconds of answers that were not prepared: of a session's first, with its prefill, and later. 0: unknown."""
         self.num_sessions = self.num_answers = 0
         self.is_silent = False
         """A step waited for it in vain, or it was lost, and it has not answered since: nobody waits for it."""
@@ -63,6 +51,11 @@ class Drafter:
         if self._channel is None:
             self._channel = open_channel(self.endpoint, self._settings)
         return DrafterServiceStub(self._channel)
+
+    def learn(self, seconds: float, *, is_first: bool) -> None:
+        """Count the time of an answer."""
+        mean_s = self.answer_s[is_first]
+        self.answer_s[is_first] = mean_s + LEARN * (min(seconds, MOST_OFF * mean_s) - mean_s) if mean_s else seconds
 
     def answered(self) -> None:
         """Note that it is alive."""

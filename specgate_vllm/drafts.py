@@ -15,11 +15,9 @@ class Known(NamedTuple):
 
 
 class KnownDrafts:
-    """A draft is a function of the tokens before it. So a late answer, or an announcement, holds as long as what it
-    assumed is what was committed; it does not matter which round asked for it.
+    """Those of a session that was opened with ``length`` tokens.
 
-    Args:
-        length: tokens of the request when the session was opened.
+    A draft is a function of the tokens before it alone: a late answer or an announcement holds, whichever round asked.
     """
 
     def __init__(self, length: int) -> None:

@@ -6,6 +6,7 @@ sampled token ids, the number of tokens of each row, and the tokens. An exceptio
 
 from collections.abc import Mapping
 from contextlib import suppress
+from functools import reduce
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any, NamedTuple
 
@@ -43,25 +44,21 @@ def installed_version() -> str:
     return ""
 
 
-def engine_of(vllm_config: Any) -> Engine:
+def engine_of(config: Any) -> Engine:
     """Read vLLM's configuration. Raises UnsupportedVllm, which names what is missing and the versions."""
     for path in NEEDED:
-        value = vllm_config
-        for name in path.split("."):
-            value = getattr(value, name, None)
-        if value is None:
+        if reduce(lambda value, name: getattr(value, name, None), path.split("."), config) is None:
             raise UnsupportedVllm(
                 f"specgate_vllm needs vllm_config.{path}, which vLLM {installed_version()} does not have; "
                 f"it was tried with vLLM {', '.join(TRIED)}"
             )
-    model, parallel = vllm_config.model_config, vllm_config.parallel_config
-    additional = getattr(vllm_config, "additional_config", None)
+    parallel, additional = config.parallel_config, getattr(config, "additional_config", None)
     return Engine(
-        gamma=int(vllm_config.speculative_config.num_speculative_tokens),
-        max_length=int(model.max_model_len),
-        vocab_size=int(model.get_vocab_size()),
+        gamma=int(config.speculative_config.num_speculative_tokens),
+        max_length=int(config.model_config.max_model_len),
+        vocab_size=int(config.model_config.get_vocab_size()),
         # The first tensor-parallel rank of the last pipeline stage; the other stages make no proposer.
         is_output_rank=parallel.rank % parallel.tensor_parallel_size == 0,
-        tokenizer=str(getattr(model, "tokenizer", "")),
+        tokenizer=str(getattr(config.model_config, "tokenizer", "")),
         settings=additional.get("specgate", {}) if isinstance(additional, Mapping) else {},
     )

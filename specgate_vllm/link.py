@@ -4,21 +4,18 @@ import asyncio
 import logging
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
-from pathlib import Path
 from typing import Any
 
 import grpc
 
-from specgate_vllm.drafter import Drafter
 from specgate_vllm.report import Report
 from specgate_vllm.rows import Rows
 from specgate_vllm.session import Session
 from specgate_vllm.v1 import drafter_service_pb2 as pb
-from specgate_vllm.v1 import types_pb2
 
-SWEEP_S, WRITE_S = 0.1, 2.0
+SWEEP_S, HALTED_S = 0.1, 0.5
 IDLE_S = 5.0
 """After so long without a step all sessions are closed."""
 Code = grpc.StatusCode
@@ -27,28 +24,12 @@ _log = logging.getLogger(__name__)
 
 
 class Link:
-    """The streams of all sessions.
-
-    Args:
-        board: guards sessions and drafters; it is notified of everything that arrives.
-        opening: what every session is opened with, but for its tokens.
-        max_length: the longest sequence of the target.
-        drafters: whose channels are closed at the end.
-        stats: the file of the report; None: there is none.
-    """
+    """The streams of all sessions. ``board`` guards them, and is notified of what arrives; ``close`` ends the rest."""
 
     def __init__(
-        self,
-        board: threading.Condition,
-        rows: Rows,
-        report: Report,
-        opening: types_pb2.SessionSpec,
-        max_length: int,
-        drafters: Sequence[Drafter],
-        stats: Path | None,
+        self, board: threading.Condition, rows: Rows, report: Report, close: Callable[[], Awaitable[object]]
     ) -> None:
-        self._board, self._rows, self._report = board, rows, report
-        self._opening, self._max_length, self._drafters, self._stats = opening, max_length, drafters, stats
+        self._board, self._rows, self._report, self._close = board, rows, report, close
         self.stepped_at_s = time.monotonic()
         self._loop = asyncio.new_event_loop()
         self._sweeping = self._loop.create_task(self._sweep())
@@ -73,17 +54,13 @@ class Link:
         for task in tasks:
             task.cancel()
         self._loop.run_until_complete(asyncio.gather(*tasks, return_exceptions=True))
-        self._loop.run_until_complete(asyncio.gather(*(one.close() for one in self._drafters)))
+        self._loop.run_until_complete(self._close())
         # gRPC may still tell of cancelled calls.
         self._loop.run_until_complete(asyncio.sleep(SWEEP_S / 2))
         self._loop.close()
 
     def _start(self, opened: Sequence[Session], rounds: Sequence[tuple[Session, pb.DraftRound]]) -> None:
         for session in opened:
-            max_tokens = max(self._max_length - len(session.opening), 0) + 1
-            spec = types_pb2.SessionSpec(prompt_token_ids=session.opening, max_tokens=max_tokens)
-            spec.MergeFrom(self._opening)
-            session.outbox.put_nowait(pb.DraftRequest(open=spec))
             session.task = self._loop.create_task(self._talk(session))
         for session, message in rounds:
             session.outbox.put_nowait(pb.DraftRequest(round=message))
@@ -91,7 +68,8 @@ class Link:
     async def _talk(self, session: Session) -> None:
         """Read a session's stream to its end. Whatever comes of it costs drafts and nothing else."""
         tasks: list[Any] = []
-        code, why = None, "it ended a session"
+        code: grpc.StatusCode | None = None
+        why = "it ended a session"
         try:
             call = session.drafter.stub().Draft()
             tasks = [call, self._loop.create_task(_write(call, session))]
@@ -128,22 +106,22 @@ class Link:
 
     async def _sweep(self) -> None:
         """Close what is over, again and again, and give up drafters that say nothing."""
-        written_s = 0.0
         while True:
+            began_s = time.monotonic()
             await asyncio.sleep(SWEEP_S)
+            # Where this process was halted, answers wait to be read.
+            was_halted = time.monotonic() - began_s > HALTED_S
             try:
                 with self._board:
-                    self._sweep_once()
-                if self._stats is not None and time.monotonic() - written_s > WRITE_S:
-                    written_s = time.monotonic()
-                    self._report.write(self._stats)
+                    self._sweep_once(may_judge=not was_halted)
+                self._report.write()
             except Exception:
                 _log.exception("specgate_vllm could not look after its sessions")
 
-    def _sweep_once(self) -> None:
+    def _sweep_once(self, *, may_judge: bool) -> None:
         is_idle = time.monotonic() - self.stepped_at_s > IDLE_S
         for session in list(self._rows.sessions):
-            if why := session.silence():
+            if why := session.silence() if may_judge else "":
                 session.drafter.lost(why)
             if why or is_idle or session.is_gone:
                 session.is_closed = True

@@ -35,6 +35,31 @@ class Row:
         return part.tobytes(), part.tolist()
 
 
+class Line:
+    """A row in a step: its session, γ and draft. γ is 0 within a prompt and without a session."""
+
+    def __init__(self, row: Row, session: Session | None) -> None:
+        self.row, self.session = row, session
+        self.gamma, self.draft = 0, list[int]()
+
+    @property
+    def drafting(self) -> Session | None:
+        """Its session, if that may draft."""
+        session = self.session
+        return session if session is not None and self.row.num_new and not session.is_refused else None
+
+    @property
+    def awaited(self) -> Session | None:
+        """Its session, if the draft is shorter than planned and may still grow."""
+        session = self.session
+        return session if session is not None and len(self.draft) < self.gamma and not session.is_ready else None
+
+    def look(self) -> None:
+        """Take what is known by now."""
+        if self.session is not None and self.gamma:
+            self.draft = self.session.known.next(self.gamma)
+
+
 class Rows:
     """The sessions, and which row was whose in the last step."""
 

@@ -1,6 +1,7 @@
 """One request of vLLM and its session on a drafter. The board's lock guards both."""
 
 import asyncio
+import math
 import time
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -8,6 +9,7 @@ from typing import Any, NamedTuple
 from specgate_vllm.drafter import Drafter
 from specgate_vllm.drafts import KnownDrafts
 from specgate_vllm.v1 import drafter_service_pb2 as pb
+from specgate_vllm.v1 import types_pb2
 from specgate_vllm.worth import Acceptance
 
 MAX_ASKED = 3
@@ -32,21 +34,24 @@ class Asked(NamedTuple):
 
 
 class Session:
-    """A request, known by its tokens: their bytes, as vLLM holds them, and the ids. ``others``: see ``Acceptance``."""
+    """A request, known by the bytes of its tokens, as vLLM holds them. ``others``: see ``Acceptance``."""
 
-    def __init__(self, tokens: bytes, ids: list[int], drafter: Drafter, others: Acceptance, vocab_size: int) -> None:
-        self.tokens, self.opening = bytearray(tokens), ids
+    def __init__(
+        self, tokens: bytes, opening: types_pb2.SessionSpec, drafter: Drafter, others: Acceptance, vocab_size: int
+    ) -> None:
+        length = len(opening.prompt_token_ids)
+        self.tokens, self.known = bytearray(tokens), KnownDrafts(length)
         self.drafter, self.acceptance = drafter, Acceptance(others)
-        self.known = KnownDrafts(len(ids))
         self.num_drafted = 0
         """Draft tokens that vLLM has for the step that runs."""
         self.missed_at_s: float | None = None
         """When a step went by without this request."""
         self.is_opened = self.is_closed = self.is_refused = False
         self.outbox: asyncio.Queue[pb.DraftRequest] = asyncio.Queue()
+        self.outbox.put_nowait(pb.DraftRequest(open=opening))
         self.task: asyncio.Task[None] | None = None
         self._vocab_size = vocab_size
-        self._sent, self._round, self._answered_length = len(ids), 0, -1
+        self._sent, self._round, self._answered_length = length, 0, -1
         self._asked: dict[int, Asked] = {}
         self._began_s = time.monotonic()
 
@@ -68,7 +73,8 @@ class Session:
     def expected_s(self) -> float:
         """How long an answer takes, as far as is known; infinite where waiting makes no sense."""
         is_behind = any(asked.length < self.length for asked in self._asked.values())
-        return float("inf") if self.drafter.is_silent or is_behind or not self._asked else self._latency.mean_s
+        is_vain = self.drafter.is_silent or is_behind or not self._asked
+        return math.inf if is_vain else self.drafter.answer_s[self._answered_length < 0]
 
     def commit(self, tokens: bytes, ids: Sequence[int]) -> None:
         """Append what the target chose."""
@@ -98,15 +104,10 @@ class Session:
 
     def silence(self) -> str:
         """Return why its drafter counts as lost; empty: it does not."""
-        now_s, first = time.monotonic(), self._answered_length < 0
-        limit_s = OPEN_S if not self.is_opened else FIRST_ANSWER_S if first else ANSWER_S
-        waiting_since_s = [self._began_s] if not self.is_opened else [asked.at_s for asked in self._asked.values()]
-        is_late = not self.is_refused and any(now_s - one > limit_s for one in waiting_since_s)
+        limit_s = OPEN_S if not self.is_opened else FIRST_ANSWER_S if self._answered_length < 0 else ANSWER_S
+        since_s = min((one.at_s for one in self._asked.values()), default=math.inf) if self.is_opened else self._began_s
+        is_late = not self.is_refused and time.monotonic() - since_s > limit_s
         return f"it has not answered for {limit_s:g} s" if is_late else ""
-
-    @property
-    def _latency(self) -> Any:
-        return self.drafter.first if self._answered_length < 0 else self.drafter.later
 
     def _read_answer(self, response: Any) -> None:
         asked, ids = self._asked.pop(response.round, None), response.proposal.draft_token_ids
@@ -114,7 +115,7 @@ class Session:
             raise Nonsense(f"{len(ids)} tokens for round {response.round}, which did not ask for so many")
         self._add(asked.length, 0, ids)
         if not response.num_prepared:
-            self._latency.learn(time.monotonic() - asked.at_s)
+            self.drafter.learn(time.monotonic() - asked.at_s, is_first=self._answered_length < 0)
         self._answered_length = asked.length
 
     def _read_announcement(self, announced: Any) -> None:

@@ -56,11 +56,10 @@ class Settings:
         for name, most in LIMITS.items():
             value = getattr(self, name)
             _check(0 <= value <= most, name, f"{value:g} is outside [0, {most:g}]")
-        both = bool(self.tls_certificate) == bool(self.tls_key) and bool(self.tls_ca) >= bool(self.tls_key)
-        _check(both, "tls_certificate", "a certificate needs its key and tls_ca")
         for name in ("tls_ca", "tls_certificate", "tls_key"):
             file = getattr(self, name)
             _check(not file or os.access(file, os.R_OK), name, f"{file} cannot be read")
+        _check(bool(self.tls_certificate) == bool(self.tls_key), "tls_certificate", "goes together with tls_key")
 
 
 def read_settings(given: Mapping[str, Any], environ: Mapping[str, str] = os.environ) -> Settings:

@@ -95,9 +95,7 @@ class Planner:
     def plan(self, rates: Sequence[float], num_others: int, num_drafted: int) -> list[int]:
         """Return γ of each row, by its acceptance. Now and then it is another one, to learn what that takes.
 
-        Args:
-            num_others: rows that have no drafts.
-            num_drafted: draft tokens that the last step verified.
+        ``num_others``: rows that have no drafts; ``num_drafted``: draft tokens that the last step verified.
         """
         gammas = self._best(rates, num_others)
         self._until_trial -= 1
@@ -112,12 +110,7 @@ class Planner:
         return [0] * len(rates) if self.times.spread < MIN_SPREAD else gammas
 
     def wait_s(self, tokens: float, width: int, more_tokens: float, more_width: int) -> float:
-        """Return how long it pays to wait for drafts.
-
-        Args:
-            tokens, width: what the step is expected to give without them, and its rows.
-            more_tokens, more_width: the same of the awaited drafts.
-        """
+        """Return how long it pays to wait for drafts: the step's tokens and rows without them, and what they add."""
         alone_s = self.times.of(width)
         return alone_s * (1 + more_tokens / tokens) - self.times.of(width + more_width) if alone_s else FIRST_WAIT_S
 

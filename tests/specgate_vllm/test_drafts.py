@@ -5,6 +5,7 @@ import time
 import pytest
 
 from specgate.types import AnnouncedProposal, Announcement
+from specgate_vllm.drafts import KnownDrafts
 from tests.specgate_vllm.conftest import Run, Serve
 from tests.specgate_vllm.runner import Request, truth
 from tests.support.patience import wait_until
@@ -37,7 +38,11 @@ def test_rows_that_move_keep_their_sessions(serve: Serve, run: Run) -> None:
 
 def test_equal_prompts_side_by_side_have_a_session_each(serve: Serve, run: Run) -> None:
     service = serve(agreement=1.0)
-    runner, requests = run(service.endpoint, gate="none"), [Request(PROMPT) for _ in range(3)]
+    runner, requests = run(service.endpoint, gate="none"), [Request(PROMPT, in_prompt=True) for _ in range(3)]
+    for number in (1, 2, 3):
+        runner.step(requests[:number])
+    for one in requests:
+        one.in_prompt = False
     runner.run(requests, 24)
     assert {one.text for one in requests} == {requests[0].text}
     assert len(service.sessions) == 3
@@ -132,3 +137,19 @@ def test_drafts_end_where_the_target_ends(serve: Serve, run: Run) -> None:
         runner.step([one])
         # Then the target adds one of its own.
         assert len(one.tokens) + len(one.draft) < 256 or not one.draft
+
+
+def test_a_draft_that_is_contradicted_is_dropped() -> None:
+    known = KnownDrafts(3)
+    known.add(3, 0, (1, 2, 3, 4))
+    known.commit((1, 9))
+    assert known.next(4) == []
+    known.add(3, 0, (1, 2, 3, 4))
+    known.add(2, 0, (0, 1, 9, 5))
+    assert known.next(4) == []
+    # A late answer of the round before goes on to hold.
+    known.add(4, 0, (9, 5, 6))
+    known.add(5, 1, (5, 7))
+    assert known.next(4) == [5, 6]
+    known.commit((5,))
+    assert known.next(1) == [7]

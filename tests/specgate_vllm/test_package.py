@@ -72,7 +72,7 @@ def test_the_later_setting_counts(tmp_path: Path) -> None:
         ({"drafters": "a:1", "stop_below": 2}, r"stop_below: 2 is outside \[0, 1\]"),
         ({"drafters": "a:1", "drafter": "a:1"}, "drafter: there is no such setting; there are drafters, gate"),
         ({"drafters": "a:1", "tls_ca": "/no/such"}, "tls_ca: /no/such cannot be read"),
-        ({"drafters": "a:1", "tls_key": "/no/such"}, "tls_certificate: a certificate needs"),
+        ({"drafters": "a:1", "tls_key": "/no/such"}, "tls_key: /no/such cannot be read"),
     ],
 )
 def test_a_wrong_setting_is_named(given: dict[str, Any], told: str) -> None:
@@ -81,7 +81,7 @@ def test_a_wrong_setting_is_named(given: dict[str, Any], told: str) -> None:
 
 
 def test_a_file_that_is_none(tmp_path: Path) -> None:
-    with pytest.raises(InvalidSetting, match="SPECGATE_CONFIG: .* is no file of settings"):
+    with pytest.raises(InvalidSetting, match=r"SPECGATE_CONFIG: .* is no file of settings"):
         read_settings({}, {"SPECGATE_CONFIG": str(tmp_path)})
 
 

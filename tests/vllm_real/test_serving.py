@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 
@@ -48,10 +49,15 @@ def watched(
     return ids, gap_ms, rate
 
 
-FAULTS: dict[str, tuple[Act, Act]] = {
-    "frozen": (lambda one: one.signal(signal.SIGSTOP), lambda one: one.signal(signal.SIGCONT)),
-    "killed": (lambda one: one.kill(), lambda one: None),
-    "restarted": (lambda one: (one.kill(), one.start())[0], lambda one: None),
+def restart(drafter: Service) -> None:
+    drafter.kill()
+    drafter.start()
+
+
+FAULTS: dict[str, Act] = {
+    "frozen": lambda drafter: drafter.signal(signal.SIGSTOP),
+    "killed": Service.kill,
+    "restarted": restart,
 }
 
 
@@ -74,9 +80,9 @@ def test_faults_under_a_stream(prompts: list[list[int]], empty_rate: float, row:
         watched(server, prompts[0])
         expected, gap_ms, _ = watched(server, prompts[0])
         row("fault: none", gap_ms=gap_ms)
-        for name, (harm, mend) in FAULTS.items():
-            ids, gap_ms, rate = watched(server, prompts[0], lambda harm=harm: harm(drafter))
-            mend(drafter)
+        for name, harm in FAULTS.items():
+            ids, gap_ms, rate = watched(server, prompts[0], partial(harm, drafter))
+            drafter.signal(signal.SIGCONT)
             row(f"fault: {name}", gap_ms=gap_ms, ratio_to_empty=rate / empty_rate, text_equal=str(ids == expected))
             assert ids == expected
             assert gap_ms < LONGEST_GAP_MS
