@@ -1,6 +1,5 @@
 """What happens in a step: sessions for the rows of vLLM's batch, and drafts for the next step."""
 
-import asyncio
 import threading
 import time
 from collections.abc import Sequence
@@ -30,11 +29,8 @@ class Desk:
         self._width = self._num_drafted = 0
         self._ended_s = 0.0
         self._digests = fingerprint(engine.tokenizer)
-        self._link = Link(self._board, self._rows, self.report, self._close_drafters)
+        self._link = Link(self._board, self._rows, self.report)
         self.close = self._link.close
-
-    async def _close_drafters(self) -> None:
-        await asyncio.gather(*(one.close() for one in self._drafters))
 
     def step(self, sampled: Sequence[Sequence[int]], lengths: Any, token_ids: Any) -> list[list[int]]:
         """Follow the rows, and return their drafts."""

@@ -1,6 +1,5 @@
 """One drafter service: its channel, how fast it answers, and when it may be asked again after it was lost."""
 
-import asyncio
 import logging
 import time
 from collections.abc import Sequence
@@ -16,8 +15,6 @@ FIRST_BACK_OFF_S, LAST_BACK_OFF_S = 0.1, 2.0
 REFUSED_S = 30.0
 """A drafter that does not fit, such as one with another tokenizer, is asked again after so long."""
 FULL_S = 0.5
-CLOSE_S = 5.0
-"""How long sessions may go on over a replaced connection."""
 LEARN, MOST_OFF = 0.2, 4.0
 # As specgate's own channels have them. A drafter is addressed directly: HTTP_PROXY is for other traffic.
 OPTIONS: tuple[tuple[str, int], ...] = (
@@ -44,7 +41,6 @@ class Drafter:
         self.closed_until_s = self._backing_off_until_s = 0.0
         self._num_failures = 0
         self._channel: grpc.aio.Channel | None = None
-        self._closing: set[asyncio.Task[None]] = set()
 
     def stub(self) -> Any:
         """Return the stub of a channel that connects at its first call. Raises OSError of a TLS file."""
@@ -75,13 +71,8 @@ class Drafter:
         self._num_failures += 1
         self.is_silent = True
         self.closed_until_s = self._backing_off_until_s = now_s + back_off_s
-        self._closing = {one for one in self._closing if not one.done()} | {asyncio.ensure_future(self.close(CLOSE_S))}
-
-    async def close(self, grace_s: float | None = None) -> None:
-        """Close the channel; sessions may go on for a while."""
-        channel, self._channel = self._channel, None
-        if channel is not None:
-            await channel.close(grace_s)
+        # It is closed with the last session that holds it.
+        self._channel = None
 
     def full(self) -> None:
         """Open no more sessions for a while; those that run go on."""

@@ -4,7 +4,7 @@ import asyncio
 import logging
 import threading
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -24,12 +24,10 @@ _log = logging.getLogger(__name__)
 
 
 class Link:
-    """The streams of all sessions. ``board`` guards them, and is notified of what arrives; ``close`` ends the rest."""
+    """The streams of all sessions. ``board`` guards them, and is notified of what arrives."""
 
-    def __init__(
-        self, board: threading.Condition, rows: Rows, report: Report, close: Callable[[], Awaitable[object]]
-    ) -> None:
-        self._board, self._rows, self._report, self._close = board, rows, report, close
+    def __init__(self, board: threading.Condition, rows: Rows, report: Report) -> None:
+        self._board, self._rows, self._report = board, rows, report
         self.stepped_at_s = time.monotonic()
         self._loop = asyncio.new_event_loop()
         self._sweeping = self._loop.create_task(self._sweep())
@@ -54,7 +52,6 @@ class Link:
         for task in tasks:
             task.cancel()
         self._loop.run_until_complete(asyncio.gather(*tasks, return_exceptions=True))
-        self._loop.run_until_complete(self._close())
         # gRPC may still tell of cancelled calls.
         self._loop.run_until_complete(asyncio.sleep(SWEEP_S / 2))
         self._loop.close()

@@ -1,4 +1,4 @@
-"""The rows of vLLM with our drafter, written at the end: docs/results/vllm.json."""
+"""The rows of vLLM with our drafter, written at the end: vllm.json among the results."""
 
 from collections.abc import Callable
 from pathlib import Path

@@ -97,7 +97,8 @@ async def test_a_step_gives_as_many_tokens_as_with_our_own_verifier(row: AddRow,
         llm = drafting(drafter.endpoint, gate="none", wait_ms=2000)
         (found,) = offline(tmp_path, target, prompts, ALONE, **llm)
     greedy = SamplingParams(temperature=0.0)
-    requests = [GenerationRequest(tuple(ids), greedy, NUM_TOKENS, GAMMA, Gate.NONE, ignore_eos=True) for ids in prompts]
+    options = {"gamma": GAMMA, "gate": Gate.NONE, "ignore_eos": True}
+    requests = [GenerationRequest(tuple(ids), greedy, NUM_TOKENS, **options) for ids in prompts]
     async with open_orchestrator(str(target), str(draft)) as orchestrator:
         ours = [await run(orchestrator, request) for request in requests]
     accepted, drafts = (
