@@ -90,7 +90,10 @@ def open_channel(endpoint: str, settings: Settings) -> grpc.aio.Channel:
 
 
 def pick(drafters: Sequence[Drafter]) -> Drafter | None:
-    """Return the drafter with the fewest sessions among those that may be asked now; None: nobody."""
+    """Return the drafter with the fewest sessions among those that may be asked now; None: nobody.
+
+    One that was lost gets one session: whether it is back shows there.
+    """
     now_s = time.monotonic()
     there = [one for one in drafters if now_s >= one.closed_until_s]
-    return min(there, key=lambda one: (one.is_silent, one.num_sessions), default=None)
+    return min(there, key=lambda one: (one.is_silent and one.num_sessions > 0, one.num_sessions), default=None)

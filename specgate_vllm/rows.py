@@ -27,7 +27,11 @@ class Row:
 
     def begins_with(self, session: Session, num_tokens: int) -> bool:
         """Return whether these are the session's tokens, and all of them."""
-        return session.length == num_tokens and session.tokens == self.span(0, num_tokens)[0]
+        return session.length == num_tokens and session.tokens == self.tokens(num_tokens)
+
+    def tokens(self, end: int) -> bytes:
+        """Return the first tokens, as vLLM holds them."""
+        return bytes(self.token_ids[:end].tobytes())
 
     def span(self, start: int, end: int) -> tuple[bytes, list[int]]:
         """Return tokens as vLLM holds them, and as numbers."""
@@ -84,7 +88,7 @@ class Rows:
         for one in free if None in found else ():
             index[bytes(one.tokens)].append(one)
         for i, row in enumerate(rows):
-            if found[i] is None and index and (same := index[row.span(0, row.num_before)[0]]):
+            if found[i] is None and index and (same := index[row.tokens(row.num_before)]):
                 found[i] = session = same.pop()
                 del free[session]
         for i, row in enumerate(rows):
@@ -94,6 +98,6 @@ class Rows:
 
     def remember(self, sessions: Sequence[Session | None], now_s: float) -> None:
         """Note who was in the step."""
-        self._last = list(sessions)
+        self._last, there = list(sessions), set(sessions)
         for one in self.sessions:
-            one.missed_at_s = None if one in self._last else one.missed_at_s or now_s
+            one.missed_at_s = None if one in there else one.missed_at_s or now_s

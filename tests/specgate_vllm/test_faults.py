@@ -72,6 +72,12 @@ def test_another_drafter_takes_over_in_mid_request(serve: Serve, run: Run, loop:
     assert one.text == truth(PROMPT, len(one.text))
     assert second.sessions
     assert one.num_accepted > before
+    # And the first one is back in turn, beside a request that keeps the second one.
+    loop.run(first.restart())
+    num_before, give_up_at_s = len(first.sessions), time.monotonic() + 20
+    while len(first.sessions) == num_before:
+        assert time.monotonic() < give_up_at_s
+        runner.run([Request(PROMPT), Request((1, 2))], 12)
 
 
 def test_a_frozen_drafter_is_not_waited_for_again_and_again(run: Run) -> None:
