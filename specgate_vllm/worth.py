@@ -66,13 +66,20 @@ class StepTimes:
             FORGET_STEPS * old + one for old, one in zip(sums, new, strict=True)
         )
 
-    def of(self, width: float) -> float:
-        """Return the seconds of a step; 0: nothing is known. Where all widths were alike, a row costs nothing."""
+    def line(self) -> tuple[float, float]:
+        """Return the seconds of a step and of each of its rows. Both are 0 while nothing is known."""
         if not self._n:
-            return 0.0
+            return 0.0, 0.0
         mean, mean_s = self._x / self._n, self._y / self._n
+        # Where all widths were alike, a row costs nothing as far as is known.
         slope = (self._xy / self._n - mean * mean_s) / self._variance if self.spread >= MIN_SPREAD else 0.0
-        return mean_s + min(max(slope, 0.0), mean_s / mean) * (width - mean)
+        row_s = min(max(slope, 0.0), mean_s / mean)
+        return mean_s - row_s * mean, row_s
+
+    def of(self, width: float) -> float:
+        """Return the seconds of a step of this width; 0: nothing is known."""
+        base_s, row_s = self.line()
+        return base_s + row_s * width
 
     @property
     def spread(self) -> float:
@@ -120,10 +127,11 @@ class Planner:
 
     def _best(self, rates: Sequence[float], num_others: int) -> list[int]:
         gammas, width = [0] * len(rates), len(rates) + num_others
-        tokens = float(width)
+        tokens, (base_s, row_s) = float(width), self.times.line()
         chances = ((rate ** (i + 1), row) for row, rate in enumerate(rates) for i in range(self._gamma))
         for chance, row in sorted(chances, reverse=True):
-            if (tokens + chance) * self.times.of(width) < tokens * self.times.of(width + 1):
+            # It takes more of the time than it brings of the tokens.
+            if chance * (base_s + row_s * width) < tokens * row_s:
                 break
             gammas[row] += 1
             tokens, width = tokens + chance, width + 1
