@@ -24,19 +24,7 @@ class InvalidSetting(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """Settings of one proposer.
-
-    Attributes:
-        drafters: HOST:PORT of each drafter service. Sessions go to the one with the fewest.
-        gate: ``auto`` drafts as many tokens as pay at measured costs; ``none`` always as many as vLLM permits.
-        wait_ms: the most that a step waits for drafts, in milliseconds; measured worth may say less.
-        stop_below: a draft ends after its first token with a probability below this; 0 is off.
-        tls_ca: PEM file of who signed the drafters' certificates; without it the channel is plain text.
-        tls_certificate, tls_key: PEM files of our own certificate, for drafters that ask for one.
-        tls_name: name in the drafters' certificates where it is not their host's.
-        cache_salt: keeps the prefixes that drafters cache apart from other engines'.
-        stats: JSON file that is written every two seconds; empty: none.
-    """
+    """Settings of one proposer; docs/vllm.md says what each means."""
 
     drafters: tuple[str, ...] = ()
     gate: str = "auto"
