@@ -7,8 +7,9 @@ import torch
 
 from drafter_svc.run_ahead import guesses
 from drafter_svc.run_ahead.branches import BranchContext, Guessing
+from drafter_svc.run_ahead.learned import Learned
 from drafter_svc.run_ahead.outcomes import Candidate
-from drafter_svc.run_ahead.session import Learned, RunAhead
+from drafter_svc.run_ahead.session import RunAhead
 from drafter_svc.sources.draft import Draft, DraftLimits, DraftToken
 from drafter_svc.sources.source import RoundOrder
 from specgate.errors import InvalidArgument
@@ -75,7 +76,8 @@ class DraftSession:
         self._num_rows = vocab_size
         self._pool = pool
         self.sequence = pool.open(self._readable(committed), self.capacity, spec.cache_salt)
-        self._sharpness = (learned := learned or Learned()).sharpness
+        learned = learned or Learned()
+        self._sharpness = learned.sharpness
         self._method = method
         context = BranchContext(spec, pool, self.capacity, self.extend, self._candidates, method)
         self.ahead = RunAhead(context, learned)

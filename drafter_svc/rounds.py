@@ -64,10 +64,10 @@ def maker_of(served: Served) -> MakerOf:
 
         return lambda spec: SuffixSession
     from drafter_svc.drafter import DraftSession
-    from drafter_svc.run_ahead.session import LearnedByMode
+    from drafter_svc.run_ahead.learned import LearnedByMode
 
     learned = LearnedByMode()
-    return lambda spec: partial(DraftSession, learned=learned.of(spec.sampling), method=served.draft_method)
+    return lambda spec: partial(DraftSession, learned=learned.of(spec), method=served.draft_method)
 
 
 def drafting(session: SourceSession, request: DraftRequest, guess: Callable[[], None]) -> "Task[Proposal]":

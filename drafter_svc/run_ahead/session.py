@@ -14,17 +14,17 @@ miss than on a hit, which is biased above temperature 0.
 Once all branches of a proposal are announced, run-ahead prepares the round after the likeliest outcome in the same way.
 """
 
-from collections import defaultdict, deque
-from dataclasses import dataclass, field, replace
+from collections import deque
+from dataclasses import replace
 
 from drafter_svc.run_ahead.branches import Branch, BranchContext, BranchRequest, BranchSet
+from drafter_svc.run_ahead.learned import Learned
 from drafter_svc.run_ahead.outcomes import AcceptanceRate
-from drafter_svc.run_ahead.payoff import Payoffs, Turns
-from drafter_svc.run_ahead.sharpness import Sharpness
+from drafter_svc.run_ahead.turns import Turns
 from drafter_svc.sources.draft import Draft, DraftLimits
 from drafter_svc.sources.source import Announce, Submit
 from specgate.runtime.kv_pages import KVSequence
-from specgate.types import Announcement, DraftRequest, SamplingParams, TokenIds, common_prefix_length
+from specgate.types import Announcement, DraftRequest, TokenIds, common_prefix_length
 
 RECENT_ROUNDS = 8
 """A branch is drafted as far as the longest draft of so many rounds."""
@@ -32,25 +32,6 @@ MOST_BRANCH_SETS = 2
 """Rounds that are prepared, one after the other. (Why no more: docs/internals/run-ahead.md.)"""
 WORTH_LOOKING = 0.3
 """Below this chance of the likeliest outcome the round after it is not prepared: it takes time from the target."""
-
-
-@dataclass(frozen=True, slots=True)
-class Learned:
-    """What sessions whose targets choose alike learn together: how sure a target is, and whether guessing pays."""
-
-    sharpness: Sharpness = field(default_factory=Sharpness)
-    payoffs: Payoffs = field(default_factory=Payoffs)
-
-
-class LearnedByMode:
-    """One for greedy, and one for each quarter of temperature, shared by all sessions of a drafter."""
-
-    def __init__(self) -> None:
-        self._modes: dict[int, Learned] = defaultdict(Learned)
-
-    def of(self, sampling: SamplingParams) -> Learned:
-        """Return what was learned from requests with these parameters."""
-        return self._modes[0 if sampling.greedy else max(round(4 * sampling.temperature), 1)]
 
 
 class RunAhead:
@@ -65,9 +46,8 @@ class RunAhead:
         self._rejects = context.spec.rejects
         self._acceptance = AcceptanceRate()
         self._sharpness = learned.sharpness
-        self._turns = Turns(learned.payoffs)
+        self._turns = Turns(learned.payoff, learned.clock)
         self._num_rows = 0
-        self._is_guessing = True
         self._proposed: Draft | None = None
         self._gammas: deque[int] = deque(maxlen=RECENT_ROUNDS)
         self._next_limits: DraftLimits | None = None
@@ -110,7 +90,7 @@ class RunAhead:
         """
         self._num_rows = num_rows
         gamma = self._next_limits.gamma if self._next_limits is not None else 0
-        if self._proposed is None or self._next_limits is None or not gamma or not self._is_guessing:
+        if self._proposed is None or self._next_limits is None or not gamma or not self._turns.guesses:
             return
         if num_rows <= 0:
             self._drop(*self._branch_sets)
@@ -157,8 +137,9 @@ class RunAhead:
         if limits.gamma:
             # γ may change from round to round: a draft that is too long is cut, one that is too short is waited for.
             self._gammas.append(limits.gamma)
-            # Holds for the solo tokens that follow, too.
-            self._is_guessing = self._turns.next(limits.gamma, self._num_rows)
+            if self._num_rows:
+                # Holds for the solo tokens that follow, too.
+                self._turns.next(limits.gamma, self._num_rows)
         if limits.gamma or (prepare and self._next_limits is None):
             # A round that asks for nothing says nothing of how the next draft ends.
             self._next_limits = limits
@@ -170,7 +151,7 @@ class RunAhead:
         """Keep what is prepared further ahead if it follows the branch that came true, as a whole."""
         for branches in further:
             stands = named is not None and branches.proposed is named.draft and branches.limits == self._next_limits
-            if stands and branches.is_alive and self._is_guessing and self._proposed is not None:
+            if stands and branches.is_alive and self._turns.guesses and self._proposed is not None:
                 branches.proposed, branches.assumed = self._proposed, ()
                 self._branch_sets.append(branches)
             else:

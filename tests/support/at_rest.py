@@ -9,7 +9,7 @@ from tests.support.patience import PATIENCE_S
 
 OURS = frozenset({"drafter_svc", "orchestrator", "specgate", "specgate_lab", "verifier_svc"})
 BOUNDED = (
-    "drafter_svc.run_ahead.payoff",
+    "drafter_svc.run_ahead.learned",
     "drafter_svc.run_ahead.sharpness",
     "orchestrator.policy.auto",
     "specgate.runtime.prefixes",

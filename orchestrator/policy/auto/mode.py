@@ -8,7 +8,7 @@ from orchestrator.policy.auto.history import History
 from specgate.types import RoundRecord
 
 FIRST_VERDICTS, MOST_VERDICTS = 4, 128
-"""Verdicts per session between two searches: at first, and at the most. A search takes some 7 ms, more than a round."""
+"""Verdicts before the second search, which takes some 7 ms; then they double, up to so many of each session."""
 EXPLORED = 0.01
 """Share of the time that probes may lose."""
 LEAST_LOSS = 0.02
@@ -59,9 +59,9 @@ class ModeLearner:
 
     def search(self, max_gamma: int) -> RatedChoice | None:
         """Return the current choice, and search for a better one when due; None if no cost is known."""
-        num_new = self._num_verdicts - self._searched_at.get(max_gamma, 0)
-        enough = min(max(self._num_verdicts // 2, FIRST_VERDICTS), MOST_VERDICTS * self.costs.sessions)
-        if max_gamma in self._found and num_new >= enough:
+        last = self._searched_at.get(max_gamma, 0)
+        enough = min(max(last, FIRST_VERDICTS), MOST_VERDICTS * self.costs.sessions)
+        if max_gamma in self._found and self._num_verdicts - last >= enough:
             self._begin_search(max_gamma)
         return self.choice(max_gamma)
 

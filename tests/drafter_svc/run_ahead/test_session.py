@@ -3,6 +3,7 @@
 import weakref
 from collections.abc import Sequence
 from concurrent.futures import Future
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from drafter_svc.rounds import drafting
 from drafter_svc.run_ahead import outcomes
 from drafter_svc.run_ahead import session as run_ahead
 from drafter_svc.run_ahead.branches import Branch, BranchSet
+from drafter_svc.run_ahead.learned import Learned, LearnedByMode
 from specgate.errors import NonFiniteLogits
 from specgate.types import Announcement, DraftRequest, Proposal, SamplingParams, Verification
 from tests.support.models import KnownModel, Mix, make_runner, run_all, run_task, write_llama
@@ -67,10 +69,11 @@ class Client:
     Every proposal must be that of a session that never guesses.
     """
 
-    def __init__(self, **fields: Any) -> None:
+    def __init__(self, learned: Learned | None = None, **fields: Any) -> None:
         self.model, self.plain_model, self.round = known_model(), known_model(), 0
         self.session, self.plain = (
-            DraftSession(make_spec(**fields), model.pool, VOCAB_SIZE, 64) for model in (self.model, self.plain_model)
+            DraftSession(make_spec(**fields), model.pool, VOCAB_SIZE, 64, known)
+            for model, known in ((self.model, learned), (self.plain_model, None))
         )
         self.heard: list[Announcement] = []
         self.tasks: list[Any] = []
@@ -551,8 +554,25 @@ def test_a_branch_that_failed_or_whose_pages_were_wanted_is_drafted_anew(failed:
     assert client.num_open == 1
 
 
+@pytest.mark.parametrize("pays", [True, False])
+def test_guesses_are_made_where_rounds_take_less_time_by_them(pays: bool) -> None:
+    """Rounds that solo tokens follow would say the contrary."""
+    now_s = 0.0
+    learned = Learned(clock=lambda: now_s)
+    for _ in range(4):
+        client = Client(learned, max_tokens=56)
+        for index in range(36):
+            guesses, is_solo = bool(client.branches), index % 3 == 2
+            now_s += 2.0 + (guesses != pays) + 20.0 * (is_solo and guesses == pays)
+            client.send((4, 5) if is_solo else (4,))
+            client.guess(4)
+    assert bool(client.branches) == pays
+    assert bool(begun(learned=learned).guess(4).branches) == pays
+
+
 def test_sessions_whose_targets_choose_alike_learn_together() -> None:
-    modes = run_ahead.LearnedByMode()
-    assert modes.of(GREEDY) is modes.of(SamplingParams(temperature=0.0, top_k=5))
-    assert modes.of(SamplingParams(temperature=0.7)) is modes.of(SamplingParams(temperature=0.72))
-    assert modes.of(SamplingParams(temperature=0.7)) is not modes.of(SamplingParams(temperature=1.0))
+    modes, spec = LearnedByMode(), make_spec(sampling=SamplingParams(temperature=0.7))
+    assert modes.of(make_spec(sampling=GREEDY)) is modes.of(make_spec(sampling=replace(GREEDY, top_k=5)))
+    assert modes.of(spec) is modes.of(replace(spec, sampling=SamplingParams(temperature=0.72)))
+    assert modes.of(spec) is not modes.of(replace(spec, sampling=SamplingParams(temperature=1.0)))
+    assert modes.of(spec) is not modes.of(replace(spec, verification=Verification.REJECTION))
