@@ -55,7 +55,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except InvalidSetting as error:
         print(error, file=sys.stderr)
         return 1
-    print(f"vLLM {hook.installed_version() or 'is not here'}; tried: {', '.join(hook.TRIED)}")
+    print(f"vLLM {hook.installed_version() or 'is not here'}; written for: {', '.join(hook.WRITTEN_FOR)}")
     code = 0
     for endpoint in settings.drafters:
         try:

@@ -10,8 +10,8 @@ from functools import reduce
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any, NamedTuple
 
-TRIED = ("0.32.0",)
-"""Versions of vLLM that ``make test-vllm`` ran with."""
+WRITTEN_FOR = ("0.32.0",)
+"""Versions of vLLM whose hook this follows; ``make test-vllm`` installs the last one."""
 NEEDED = (
     "model_config.get_vocab_size",
     "model_config.max_model_len",
@@ -50,7 +50,7 @@ def engine_of(config: Any) -> Engine:
         if reduce(lambda value, name: getattr(value, name, None), path.split("."), config) is None:
             raise UnsupportedVllm(
                 f"specgate_vllm needs vllm_config.{path}, which vLLM {installed_version()} does not have; "
-                f"it was tried with vLLM {', '.join(TRIED)}"
+                f"it was written for vLLM {', '.join(WRITTEN_FOR)}"
             )
     parallel, additional = config.parallel_config, getattr(config, "additional_config", None)
     return Engine(

@@ -17,8 +17,8 @@ class Proposer:
 
     def __init__(self, vllm_config: Any) -> None:
         engine = hook.engine_of(vllm_config)
-        if (found := hook.installed_version()) and found not in hook.TRIED:
-            _log.warning("specgate_vllm was tried with vLLM %s; this is %s", ", ".join(hook.TRIED), found)
+        if (found := hook.installed_version()) and found not in hook.WRITTEN_FOR:
+            _log.warning("specgate_vllm was written for vLLM %s; this is %s", ", ".join(hook.WRITTEN_FOR), found)
         # The other ranks' drafts are not read: they open no channel.
         self.desk = Desk(engine) if engine.is_output_rank else None
         self._logged_at_s = float("-inf")
