@@ -16,7 +16,7 @@ import readability
 
 ROOT = Path(__file__).resolve().parent.parent
 LIMITS = "scripts/ratchet.toml"
-NO_PRODUCT = ("tests/", "scripts/", "specgate/v1/", "examples/", "clients/")
+NO_PRODUCT = ("tests/", "scripts/", "specgate/v1/", "specgate_vllm/v1/", "examples/", "clients/")
 
 
 def lines(root: Path, *, of_tests: bool) -> int:

@@ -34,6 +34,7 @@ TOPICS = (
     "Drafts that were trained",
     "Forwards on a CPU",
     "On a GPU",
+    "Inside vLLM",
     "Reliability",
 )
 COLUMNS = {
@@ -54,6 +55,10 @@ COLUMNS = {
     "ratio_to_off_runs": "in three runs",
     "ratio_to_concurrency_1": "× one client",
     "ratio_to_hf": "× hf",
+    "ratio_to_vllm": "× vLLM alone",
+    "ratio_to_empty": "× empty drafts",
+    "hit_us": "µs in propose, hit",
+    "miss_us": "µs in propose, miss",
     "ratio_to_target": "× target",
     "ratio_to_target_95": "95 %",
     "ratio_to_target_runs": "in three runs",
@@ -86,6 +91,7 @@ COLUMNS = {
     "held": "held",
     "seen": "what is seen",
     "gap_s": "longest gap, s",
+    "gap_ms": "longest gap, ms",
     "text_equal": "text equal",
     "minutes": "minutes",
     "answers": "whole answers",
@@ -131,7 +137,7 @@ def page(results: Mapping[str, Mapping[str, Any]]) -> str:
 def _topic(result: Mapping[str, Any]) -> str:
     kinds = {"advice": "Tuning", "tables": "Forwards on a CPU", "steps": "On a GPU"}
     kinds |= dict.fromkeys(("layers", "ablations"), "Drafts that were trained")
-    kinds |= dict.fromkeys(("temperatures", "cases"), "Gates")
+    kinds |= {"vllm": "Inside vLLM", **dict.fromkeys(("temperatures", "cases"), "Gates")}
     for key, topic in kinds.items():
         if key in result:
             return topic

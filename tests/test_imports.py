@@ -20,9 +20,9 @@ TOP_PACKAGES = ("specgate", "drafter_svc", "verifier_svc", "orchestrator", "spec
 GENERATED = sorted(path.stem for path in (ROOT / "specgate" / "v1").glob("*_pb2*.py"))
 SOURCES = sorted(
     path
-    for package in TOP_PACKAGES
+    for package in (*TOP_PACKAGES, "specgate_vllm")
     for path in (ROOT / package).rglob("*.py")
-    if path.parent != ROOT / "specgate" / "v1"
+    if path.parent.name != "v1"
 )
 FORBIDDEN = {
     "pickle": r"\b(?:import|from)\s+(?:pickle|cloudpickle|dill|marshal|shelve)\b",
@@ -46,7 +46,7 @@ def run_python(code: str, *flags: str) -> str:
 @cache
 def names_of_others() -> frozenset[str]:
     """Return what our code takes of other packages, as dotted names: ``torch.nn``, ``torch.cuda._sleep``."""
-    ours = {*sys.stdlib_module_names, *TOP_PACKAGES}
+    ours = {*sys.stdlib_module_names, *TOP_PACKAGES, "specgate_vllm"}
     found: set[str] = set()
     for path in SOURCES:
         nodes = list(ast.walk(ast.parse(path.read_text("utf-8"))))

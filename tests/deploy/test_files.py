@@ -14,7 +14,7 @@ from orchestrator.api.settings.listen import NODE
 from orchestrator.api.settings.settings import Settings, load_settings, settings_of
 
 DEPLOY = Path(__file__).resolve().parent.parent.parent / "deploy"
-SCRIPTS = ("two_gpus.sh", "two_nodes.sh")
+SCRIPTS = ("two_gpus.sh", "two_nodes.sh", "vllm/one_machine.sh", "vllm/two_machines.sh")
 
 
 def test_specgate_yaml_is_the_defaults() -> None:
@@ -70,7 +70,14 @@ def refusal_of(script: str, *words: str) -> str:
 
 
 @pytest.mark.parametrize(
-    ("script", "word"), [("two_gpus.sh", "--such"), ("two_gpus.sh", "--target"), ("two_nodes.sh", "such")]
+    ("script", "word"),
+    [
+        ("two_gpus.sh", "--such"),
+        ("two_gpus.sh", "--target"),
+        ("two_nodes.sh", "such"),
+        ("vllm/one_machine.sh", "--such"),
+        ("vllm/two_machines.sh", "such"),
+    ],
 )
 def test_a_wrong_word_is_named(script: str, word: str) -> None:
     assert word in refusal_of(script, word)

@@ -11,6 +11,7 @@ SOURCES = (
     "orchestrator",
     "specgate_lab",
     "specgate",
+    "specgate_vllm",
     "drafter_svc",
     "verifier_svc",
     "tests",

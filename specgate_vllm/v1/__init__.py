@@ -1,0 +1,1 @@
+"""Generated from ``protos/specgate/v1`` for this distribution alone; never edited by hand."""
