@@ -3,10 +3,11 @@
 import logging
 import time
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
-from specgate.errors import InvalidArgument, TokenizerMismatch, TooManySessions
+from specgate.errors import InvalidArgument, SpecgateError, TokenizerMismatch, TooManySessions
 from tests.specgate_vllm.conftest import Run, Serve
 from tests.specgate_vllm.runner import Request, Runner, truth
 from tests.support.fake_services import silent, unused_endpoint
@@ -124,7 +125,7 @@ def not_asked(response):
 
 
 @pytest.mark.parametrize("answer", [too_high, too_many, not_asked])
-def test_nonsense_is_no_draft(answer: Callable, serve: Serve, run: Run) -> None:
+def test_nonsense_is_no_draft(answer: Callable[[Any], Any], serve: Serve, run: Run) -> None:
     service = serve(agreement=1.0)
     service.answer = answer
     runner = run(service.endpoint)
@@ -134,7 +135,7 @@ def test_nonsense_is_no_draft(answer: Callable, serve: Serve, run: Run) -> None:
 
 
 @pytest.mark.parametrize("error", [TokenizerMismatch("another"), TooManySessions("full"), InvalidArgument("x", "long")])
-def test_a_refusal(error: Exception, serve: Serve, run: Run) -> None:
+def test_a_refusal(error: SpecgateError, serve: Serve, run: Run) -> None:
     service = serve(agreement=1.0)
     service.refusal = error
     runner = run(service.endpoint)

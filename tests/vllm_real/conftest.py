@@ -1,6 +1,6 @@
 """The rows of vLLM with our drafter, written at the end: vllm.json among the results."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +11,7 @@ from specgate_lab.report import ResultsFile
 from specgate_vllm import hook
 
 ROWS = pytest.StashKey[dict[str, dict[str, Any]]]()
-ORIGIN = pytest.StashKey[dict[str, Any]]()
+ORIGIN = pytest.StashKey[Mapping[str, Any]]()
 AddRow = Callable[..., None]
 
 
