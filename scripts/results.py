@@ -135,8 +135,8 @@ def page(results: Mapping[str, Mapping[str, Any]]) -> str:
 
 
 def _topic(result: Mapping[str, Any]) -> str:
-    kinds = {"advice": "Tuning", "tables": "Forwards on a CPU", "steps": "On a GPU"}
-    kinds |= dict.fromkeys(("layers", "ablations"), "Drafts that were trained")
+    kinds = dict.fromkeys(("layers", "ablations"), "Drafts that were trained")
+    kinds |= {"advice": "Tuning", "tables": "Forwards on a CPU", "steps": "On a GPU"}
     kinds |= {"vllm": "Inside vLLM", **dict.fromkeys(("temperatures", "cases"), "Gates")}
     for key, topic in kinds.items():
         if key in result:
@@ -157,13 +157,14 @@ def _section(name: str, result: Mapping[str, Any]) -> Iterator[str]:
     yield f"{_origin(result)}{f' Its commit: {excuse.why}.' if excuse and excuse.why else ''}\n"
     for line in result.get("advice", []):
         yield f"> {line}\n"
-    yield from _measured(result.get("rows") or result.get("steps") or result.get("finals", []), result)
+    steps = [] if "ablations" in result else result.get("steps", [])
+    yield from _measured(result.get("rows") or steps or result.get("finals", []), result)
     others = _training(result) or _signals(result) or _gates(result) or result.get("ablations", [])
     yield from _table(others, all_columns=True)
     for title, rows in result.get("tables", {}).items():
         yield f"{title}:\n"
         yield from _table(rows, all_columns=True)
-    for step in result.get("steps", []):
+    for step in steps:
         if step["rows"]:
             yield f"#### {step['name']}\n"
             yield from _table(step["rows"], all_columns=True)
