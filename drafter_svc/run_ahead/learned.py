@@ -18,7 +18,6 @@ _FORGET, _PRIOR_TRIALS = 0.9, 2.0
 """What a trial counts after the next one; and how many of no difference come before the first one."""
 _MOST = 0.5
 """A trial tells of at most so much: a machine that was busy meanwhile decides little."""
-_MOST_TEMPERATURE = 2.0
 
 
 class Payoff:
@@ -77,6 +76,4 @@ class LearnedByMode:
 
     def of(self, spec: SessionSpec) -> Learned:
         """Return what was learned from sessions like this one."""
-        temperature = min(spec.sampling.temperature, _MOST_TEMPERATURE)
-        quarters = 0 if spec.sampling.greedy else max(round(4 * temperature), 1)
-        return self._modes[quarters, spec.rejects]
+        return self._modes[spec.sampling.quarters, spec.rejects]

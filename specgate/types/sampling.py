@@ -86,6 +86,11 @@ class SamplingParams:
         return self.temperature < GREEDY_BELOW
 
     @property
+    def quarters(self) -> int:
+        """The temperature in quarters, from 1 to 8; 0 is greedy. Drafts are alike within one."""
+        return 0 if self.greedy else min(max(round(4 * self.temperature), 1), 8)
+
+    @property
     def is_unfiltered(self) -> bool:
         """Return whether every token may be sampled, or none is."""
         return self.greedy or (self.top_k, self.top_p, self.min_p) == (0, 1.0, 0.0)

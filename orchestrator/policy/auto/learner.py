@@ -17,9 +17,8 @@ MAX_CHOICE = 16
 
 def mode_of(request: Asked) -> tuple[Verification, int]:
     """Return the mode of a request: verification, and temperature in quarters. Acceptance is alike within a mode."""
-    if request.sampling.greedy:
-        return Verification.SHARED_NOISE, 0
-    return request.verification, min(max(round(request.sampling.temperature * 4), 1), 8)
+    verification = Verification.SHARED_NOISE if request.sampling.greedy else request.verification
+    return verification, request.sampling.quarters
 
 
 class Learner:
