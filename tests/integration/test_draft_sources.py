@@ -14,6 +14,7 @@ from orchestrator.decode.text import TextTokenizer
 from orchestrator.policy.gates import Gate
 from specgate.runtime import short_head
 from specgate.types import DraftMethod, SamplingParams, Verification
+from tests.support import guessing_drafter
 from tests.support.orchestrating import connected, expect_texts, num_prepared, run_all
 from tests.support.services import HELD_OUT_PROMPTS, PAIR, Service, copying_and_skipping, running
 
@@ -40,7 +41,7 @@ def drafters(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Ser
     (short / short_head.FILE).write_text(json.dumps({"token_ids": list(range(SHORT_HEAD))}))
     with (
         copying_and_skipping(folder, PAIR / "target", skip, ahead=16) as drafters,
-        running("drafter", short, "--run-ahead", "16") as shortened,
+        running("drafter", short, "--run-ahead", "16", module=guessing_drafter.MODULE) as shortened,
     ):
         yield {**drafters, "short head": shortened}
 

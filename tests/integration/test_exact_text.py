@@ -12,6 +12,7 @@ from orchestrator.decode.request import GenerationRequest
 from orchestrator.decode.text import TextTokenizer
 from orchestrator.policy.gates import Gate
 from specgate.types import SamplingParams, Verification
+from tests.support import guessing_drafter
 from tests.support.orchestrating import Widths, connected, expect_texts, num_prepared, run_all
 from tests.support.services import HELD_OUT_PROMPTS, PAIR, Service, running
 
@@ -24,7 +25,7 @@ GREEDY = SamplingParams(temperature=0.0)
 @pytest.fixture(scope="module")
 def drafter() -> Iterator[Service]:
     """One that guesses for all who run at a time; the default is few enough for two of them."""
-    with running("drafter", PAIR / "draft", "--run-ahead", "16") as service:
+    with running("drafter", PAIR / "draft", "--run-ahead", "16", module=guessing_drafter.MODULE) as service:
         yield service
 
 

@@ -15,6 +15,7 @@ from orchestrator.decode.text import TextTokenizer
 from orchestrator.generation.orchestrator import Orchestrator
 from orchestrator.policy.gates import Gate
 from specgate.types import SamplingParams, TokenLogprobs, TokenSource, Verification
+from tests.support import guessing_drafter
 from tests.support.grammars import regex
 from tests.support.in_process import serving
 from tests.support.models import TOKENIZER_SIZE, Mix, eager_logits, eager_model, write_llama
@@ -115,7 +116,10 @@ async def told_by(
 
 
 @pytest.mark.parametrize("settings", DRAFTERS.values(), ids=DRAFTERS)
-async def test_they_are_those_of_transformers_whoever_brings_the_token(folder: Path, settings: dict[str, Any]) -> None:
+async def test_they_are_those_of_transformers_whoever_brings_the_token(
+    folder: Path, settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    guessing_drafter.guess(monkeypatch)
     tokenizer = TextTokenizer.load(str(folder / "target"))
     assert tokenizer is not None
     expected, prompt = Expected(folder / "target", tokenizer), tokenizer.encode(PROMPT)

@@ -11,6 +11,7 @@ from orchestrator.decode.text import TextTokenizer
 from orchestrator.generation.orchestrator import Generation
 from orchestrator.policy.gates import Gate
 from specgate.types import SamplingParams, Verification
+from tests.support import guessing_drafter
 from tests.support.orchestrating import connected, expect_texts, num_prepared, run, run_all
 from tests.support.services import HELD_OUT_PROMPTS, PAIR, Service, running
 
@@ -20,8 +21,7 @@ SAMPLINGS = {"greedy": SamplingParams(temperature=0.0), "temperature 1": Samplin
 
 @pytest.fixture(scope="module")
 def drafter() -> Iterator[Service]:
-    """A drafter that has not learned beside other tests that guessing does not pay."""
-    with running("drafter", PAIR / "draft") as service:
+    with running("drafter", PAIR / "draft", module=guessing_drafter.MODULE) as service:
         yield service
 
 
@@ -82,19 +82,12 @@ def slow_verifier() -> Iterator[Service]:
         yield service
 
 
-@pytest.fixture(scope="module")
-def new_drafter() -> Iterator[Service]:
-    """Nor beside the other verifier."""
-    with running("drafter", PAIR / "draft") as service:
-        yield service
-
-
 @pytest.mark.parametrize("sampling", SAMPLINGS)
 async def test_the_target_goes_on_by_itself_and_the_text_stays(
-    sampling: str, new_drafter: Service, idle_drafter: Service, slow_verifier: Service
+    sampling: str, drafter: Service, idle_drafter: Service, slow_verifier: Service
 ) -> None:
     asked = requests(SAMPLINGS[sampling], Verification.SHARED_NOISE)
-    without, ahead = await both(idle_drafter, new_drafter, slow_verifier, asked)
+    without, ahead = await both(idle_drafter, drafter, slow_verifier, asked)
     assert not any(generation.stats.followed for generation in without)
     gates = {request.gate for request, generation in zip(asked, ahead, strict=True) if generation.stats.followed}
     assert gates >= {Gate.NONE, Gate.TARGET_CONFIDENCE}

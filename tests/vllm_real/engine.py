@@ -6,7 +6,7 @@ import os
 import subprocess
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -77,10 +77,10 @@ class Server:
 
     def get(self, path: str) -> tuple[int, str]:
         """Return status and body."""
-        connection = http.client.HTTPConnection("127.0.0.1", self._port, timeout=60)
-        connection.request("GET", path)
-        answer = connection.getresponse()
-        return answer.status, answer.read().decode()
+        with closing(http.client.HTTPConnection("127.0.0.1", self._port, timeout=60)) as connection:
+            connection.request("GET", path)
+            answer = connection.getresponse()
+            return answer.status, answer.read().decode()
 
     def stream(self, prompt: Sequence[int], max_tokens: int) -> Iterator[tuple[float, list[int]]]:
         """Yield the time and the token ids of each piece of a greedy completion."""
@@ -88,25 +88,25 @@ class Server:
             "model": "m", "prompt": list(prompt), "max_tokens": max_tokens, "temperature": 0, "stream": True,
             "ignore_eos": True, "return_token_ids": True,
         }  # fmt: skip
-        connection = http.client.HTTPConnection("127.0.0.1", self._port, timeout=60)
-        connection.request("POST", "/v1/completions", json.dumps(body), {"content-type": "application/json"})
-        answer = connection.getresponse()
-        assert answer.status == http.client.OK, answer.read()
-        for line in answer:
-            if line.startswith(b"data: {"):
-                yield time.monotonic(), json.loads(line[6:])["choices"][0].get("token_ids") or []
+        with closing(http.client.HTTPConnection("127.0.0.1", self._port, timeout=60)) as connection:
+            connection.request("POST", "/v1/completions", json.dumps(body), {"content-type": "application/json"})
+            answer = connection.getresponse()
+            assert answer.status == http.client.OK, answer.read()
+            for line in answer:
+                if line.startswith(b"data: {"):
+                    yield time.monotonic(), json.loads(line[6:])["choices"][0].get("token_ids") or []
 
 
 @contextmanager
-def serving(folder: Path, target: Path, *endpoints: str, stats: Path, cores: str = "0") -> Iterator[Server]:
-    """Run the API while the context lasts. The ``vllm`` command looks for a package of another name in this build."""
+def serving(folder: Path, target: Path, llm: Mapping[str, Any], cores: str = "0") -> Iterator[Server]:
+    """Run the API with arguments of ``LLM``. The ``vllm`` command looks for a package of another name in this build."""
     skip_if_missing()
-    port, llm, log = free_port(), drafting(*endpoints, stats=str(stats)), folder / "serve.log"
+    port, log = free_port(), folder / "serve.log"
     command = [
         PYTHON, "-m", "vllm.entrypoints.openai.api_server", "--model", target, "--served-model-name", "m",
         "--enforce-eager", "--dtype", "float32", "--max-model-len", "1024", "--max-num-seqs", "8",
-        "--host", "127.0.0.1", "--port", str(port), "--speculative-config", json.dumps(llm["speculative_config"]),
-        "--additional-config", json.dumps(llm["additional_config"]),
+        "--host", "127.0.0.1", "--port", str(port),
+        *(word for name, value in llm.items() for word in (f"--{name.replace('_', '-')}", json.dumps(value))),
     ]  # fmt: skip
     with log.open("w") as written:
         process = subprocess.Popen(command, env=environment(cores), stdout=written, stderr=subprocess.STDOUT)

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 from transformers import AutoTokenizer
@@ -20,15 +20,16 @@ from tests.support.fake_services import serving as serving_fake
 from tests.support.loop_thread import LoopThread
 from tests.support.services import HELD_OUT_PROMPTS, PAIR, Service, running
 from tests.vllm_real.conftest import AddRow
-from tests.vllm_real.engine import Server, drafting, offline, serving, speculation
+from tests.vllm_real.engine import Server, drafting, serving, speculation
 
 pytestmark = [pytest.mark.vllm, pytest.mark.timeout(3600)]
 
-NUM_TOKENS, NUM_REQUESTS, KILL_EVERY_S = 300, 200, 20.0
+NUM_TOKENS, HARM_AT = 900, 100
+NUM_REQUESTS, KILL_EVERY_S = 200, 20.0
 LONGEST_GAP_MS = 1000.0
 LEAST_RATIO = 0.9
 """Of a single run on a machine with neighbours; the figure itself is in the table."""
-JOB = {"batch": 1, "temperature": 0.0, "max_tokens": NUM_TOKENS}
+ON_CORE_1 = ("taskset", "-c", "1")
 Act = Callable[[Service], None]
 
 
@@ -38,22 +39,48 @@ def prompts() -> list[list[int]]:
     return [list(tokenizer(text)["input_ids"]) for text in HELD_OUT_PROMPTS]
 
 
-def watched(
-    server: Server, prompt: list[int], at_100: Callable[[], object] = lambda: None
-) -> tuple[list[int], float, float]:
-    """Return a stream's tokens, its longest gap in ms, and its rate after the first second behind token 100."""
-    pieces: list[tuple[float, int]] = []
+@pytest.fixture(scope="module")
+def empty(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """vLLM with a proposer that drafts nothing, beside the others: what a fault's rate is compared with."""
+    nothing = {"speculative_config": speculation("proposers.Empty")}
+    with serving(tmp_path_factory.mktemp("empty"), PAIR / "target", nothing) as server:
+        yield server
+
+
+class Watched(NamedTuple):
+    """A stream: its tokens, its longest gap, and its rate from a second behind token 100 on."""
+
+    ids: list[int]
+    gap_ms: float
+    tokens_per_s: float
+
+
+def watch(server: Server, prompt: list[int], harm: Callable[[], object] = lambda: None) -> Watched:
+    """Read a stream; at its token 100 the harm begins."""
     ids: list[int] = []
-    for at_s, new in server.stream(prompt, NUM_TOKENS):
-        if len(ids) < 100 <= len(ids) + len(new):
-            at_100()
-        ids += new
-        pieces.append((at_s, len(ids)))
+    pieces: list[tuple[float, int]] = []
+    with ThreadPoolExecutor(1) as beside:
+        for at_s, new in server.stream(prompt, NUM_TOKENS):
+            if len(ids) < HARM_AT <= len(ids) + len(new):
+                beside.submit(harm)
+            ids += new
+            pieces.append((at_s, len(ids)))
     gap_ms = max(later - sooner for (sooner, _), (later, _) in pairwise(pieces)) * 1000
-    begun_s = next(at_s for at_s, number in pieces if number >= 100) + 1.0
-    rest = [(at_s, number) for at_s, number in pieces if at_s >= begun_s]
-    rate = (rest[-1][1] - rest[0][1]) / (rest[-1][0] - rest[0][0]) if len(rest) > 1 else float("nan")
-    return ids, gap_ms, rate
+    begun_s = next(at_s for at_s, number in pieces if number >= HARM_AT) + 1.0
+    (first_s, first), *_, (last_s, last) = (one for one in pieces if one[0] >= begun_s)
+    return Watched(ids, gap_ms, (last - first) / (last_s - first_s))
+
+
+def check(
+    name: str, server: Server, empty: Server, prompt: list[int], row: AddRow, *harm: Callable[[], object]
+) -> None:
+    """Compare a stream with vLLM that has no drafts, right after it on the same core."""
+    found, expected = watch(server, prompt, *harm), watch(empty, prompt)
+    ratio, is_same = found.tokens_per_s / expected.tokens_per_s, found.ids == expected.ids
+    row(f"fault: {name}", gap_ms=found.gap_ms, ratio_to_empty=ratio, text_equal=str(is_same))
+    assert is_same
+    assert found.gap_ms < LONGEST_GAP_MS
+    assert ratio > LEAST_RATIO
 
 
 def restart(drafter: Service) -> None:
@@ -62,25 +89,18 @@ def restart(drafter: Service) -> None:
 
 
 FAULTS: dict[str, Act] = {
+    "none": lambda _: None,
     "frozen": lambda drafter: drafter.signal(signal.SIGSTOP),
     "killed": Service.kill,
-    "restarted": restart,
+    "killed and started again": restart,
 }
-
-
-@pytest.fixture(scope="module")
-def empty(prompts: list[list[int]], tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """What a proposer that drafts nothing comes to."""
-    folder, nothing = tmp_path_factory.mktemp("empty"), speculation("proposers.Empty")
-    (found,) = offline(folder, PAIR / "target", prompts[:3], JOB, speculative_config=nothing)
-    return found
 
 
 @contextmanager
 def slow() -> Iterator[Service]:
     """Each forward takes a tenth of a second."""
     module = ("tests.support.slow_service", "drafter", "100000")
-    with running("drafter", PAIR / "draft", module=module, prefix=("taskset", "-c", "1")) as service:
+    with running("drafter", PAIR / "draft", module=module, prefix=ON_CORE_1) as service:
         yield service
 
 
@@ -93,41 +113,25 @@ def of_another_model() -> Iterator[FakeService]:
 
 @pytest.mark.parametrize("drafter", [slow, of_another_model])
 def test_a_drafter_that_is_no_help(
-    drafter: Callable[[], Any], prompts: list[list[int]], empty: dict[str, Any], row: AddRow, tmp_path: Path
+    drafter: Callable[[], Any], prompts: list[list[int]], empty: Server, row: AddRow, tmp_path: Path
 ) -> None:
-    with drafter() as service:
-        (found,) = offline(tmp_path, PAIR / "target", prompts[:3], JOB, **drafting(service.endpoint))
-    ratio = found["tokens_per_s"] / empty["tokens_per_s"]
-    is_same = found["texts"] == empty["texts"]
-    row(f"fault: a drafter that is {drafter.__name__}", ratio_to_empty=ratio, text_equal=str(is_same))
-    assert is_same
-    assert ratio > LEAST_RATIO
+    with drafter() as service, serving(tmp_path, PAIR / "target", drafting(service.endpoint)) as server:
+        watch(server, prompts[1])
+        check(f"a drafter that is {drafter.__name__}", server, empty, prompts[0], row)
 
 
-def test_faults_under_a_stream(prompts: list[list[int]], empty: Any, row: AddRow, tmp_path: Path) -> None:
-    with (
-        running("drafter", PAIR / "draft", prefix=("taskset", "-c", "1")) as drafter,
-        serving(
-            tmp_path, PAIR / "target", drafter.endpoint, unused_endpoint(), stats=tmp_path / "stats.json"
-        ) as server,
-    ):
-        watched(server, prompts[0])
-        expected, gap_ms, _ = watched(server, prompts[0])
-        row("fault: none", gap_ms=gap_ms)
-        for name, harm in FAULTS.items():
-            ids, gap_ms, rate = watched(server, prompts[0], partial(harm, drafter))
-            drafter.signal(signal.SIGCONT)
-            row(
-                f"fault: {name}",
-                gap_ms=gap_ms,
-                ratio_to_empty=rate / empty["tokens_per_s"],
-                text_equal=str(ids == expected),
-            )
-            assert ids == expected
-            assert gap_ms < LONGEST_GAP_MS
-            if not drafter.pid:
-                drafter.start()
-            comes_back(server, prompts[0])
+def test_faults_under_a_stream(prompts: list[list[int]], empty: Server, row: AddRow, tmp_path: Path) -> None:
+    """The second address is nobody's."""
+    with running("drafter", PAIR / "draft", prefix=ON_CORE_1) as drafter:
+        llm = drafting(drafter.endpoint, unused_endpoint())
+        with serving(tmp_path, PAIR / "target", llm) as server:
+            watch(server, prompts[1])
+            for name, harm in FAULTS.items():
+                check(name, server, empty, prompts[0], row, partial(harm, drafter))
+                drafter.signal(signal.SIGCONT)
+                if not drafter.pid:
+                    drafter.start()
+                comes_back(server, prompts[0])
 
 
 def comes_back(server: Server, prompt: list[int]) -> None:
@@ -135,7 +139,7 @@ def comes_back(server: Server, prompt: list[int]) -> None:
     give_up_at_s = time.monotonic() + 60
     while True:
         before = accepted(server)
-        watched(server, prompt)
+        watch(server, prompt)
         if accepted(server) > before + NUM_TOKENS // 2:
             return
         assert time.monotonic() < give_up_at_s
@@ -163,8 +167,8 @@ def test_no_request_fails_while_drafters_are_killed(prompts: list[list[int]], ro
             kills += 1
 
     with (
-        running("drafter", PAIR / "draft") as drafter,
-        serving(tmp_path, PAIR / "target", drafter.endpoint, stats=stats) as server,
+        running("drafter", PAIR / "draft", prefix=ON_CORE_1) as drafter,
+        serving(tmp_path, PAIR / "target", drafting(drafter.endpoint, stats=str(stats))) as server,
     ):
         killing = threading.Thread(target=kill)
         killing.start()
