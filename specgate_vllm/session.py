@@ -15,6 +15,8 @@ from specgate_vllm.worth import Acceptance
 MAX_ASKED = 3
 """Rounds without an answer; a drafter that is further behind is asked no more until it answers."""
 MAX_GAMMA = 64
+CATCH_UP = 32
+"""Committed tokens that a drafter which is asked for nothing gets at a time: each message takes some of vLLM's core."""
 OPEN_S, FIRST_ANSWER_S, ANSWER_S = 2.0, 30.0, 2.0
 """After so long in silence a drafter is lost: at the opening, at the first round with its prefill, and later."""
 GONE_S = 0.3
@@ -82,8 +84,13 @@ class Session:
         self.known.commit(ids)
 
     def ask(self, gamma: int, stop_below: float) -> pb.DraftRound | None:
-        """Return a round with the new tokens that asks for ``gamma`` more; None: the drafter is too far behind."""
+        """Return a round with the new tokens that asks for ``gamma`` more; None: there is nothing to say.
+
+        Or the drafter is too far behind to be asked.
+        """
         if self.is_closed or self.is_refused or len(self._asked) >= MAX_ASKED:
+            return None
+        if not gamma and self.length - self._sent < CATCH_UP:
             return None
         self._round += 1
         if gamma:
