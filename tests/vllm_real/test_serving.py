@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import pytest
 from transformers import AutoTokenizer
 
+from tests.real import pair as smollm2
 from tests.support.fake_services import FakeService, unused_endpoint
 from tests.support.fake_services import serving as serving_fake
 from tests.support.loop_thread import LoopThread
@@ -111,13 +112,35 @@ def of_another_model() -> Iterator[FakeService]:
         yield service
 
 
-@pytest.mark.parametrize("drafter", [slow, of_another_model])
+@contextmanager
+def talking_nonsense() -> Iterator[FakeService]:
+    """It sends a token that nobody has."""
+
+    def answer(response: Any) -> Any:
+        response.proposal.draft_token_ids[:] = [1 << 20]
+        return response
+
+    with of_another_model() as service:
+        service.answer = answer
+        yield service
+
+
+@contextmanager
+def of_another_tokenizer() -> Iterator[Service]:
+    """It refuses."""
+    if not smollm2.DRAFT.exists():
+        pytest.skip("no real pair: run scripts/real_model")
+    with running("drafter", smollm2.DRAFT, prefix=ON_CORE_1) as service:
+        yield service
+
+
+@pytest.mark.parametrize("drafter", [slow, of_another_model, talking_nonsense, of_another_tokenizer])
 def test_a_drafter_that_is_no_help(
     drafter: Callable[[], Any], prompts: list[list[int]], empty: Server, row: AddRow, tmp_path: Path
 ) -> None:
     with drafter() as service, serving(tmp_path, PAIR / "target", drafting(service.endpoint)) as server:
         watch(server, prompts[1])
-        check(f"a drafter that is {drafter.__name__}", server, empty, prompts[0], row)
+        check(f"a drafter {drafter.__name__.replace('_', ' ')}", server, empty, prompts[0], row)
 
 
 def test_faults_under_a_stream(prompts: list[list[int]], empty: Server, row: AddRow, tmp_path: Path) -> None:
