@@ -26,8 +26,7 @@ class Desk:
         self._drafters = [Drafter(endpoint, self._settings) for endpoint in self._settings.drafters]
         self._gamma = min(engine.gamma, MAX_GAMMA)
         self._planner, self._acceptance = Planner(self._gamma), Acceptance()
-        self._width = self._num_drafted = 0
-        self._ended_s = 0.0
+        self._width, self._began_s, self._ended_s = 0, 0.0, 0.0
         self._digests = fingerprint(engine.tokenizer)
         self._link = Link(self._board, self._rows, self.report)
         self.close = self._link.close
@@ -40,7 +39,7 @@ class Desk:
             lines = [Line(*both) for both in zip(rows, self._rows.match(rows), strict=True)]
             if self._width and rows and all(one.drafting for one in lines):
                 # Nothing but decoding ran: no prompts, and no pause.
-                self._planner.times.learn(self._width, start_s - self._ended_s)
+                self._learn(start_s, rows)
             opened = [session for one in lines if (session := self._followed(one)) is not None]
             self._rows.remember([one.session for one in lines], start_s)
             self._plan(lines)
@@ -56,10 +55,16 @@ class Desk:
         for one in lines:
             if one.session is not None:
                 one.session.num_drafted = len(one.draft)
-        self._num_drafted = sum(len(one.draft) for one in lines)
-        self._width, self._ended_s = len(lines) + self._num_drafted, time.monotonic()
-        self.report.step("miss" if is_miss else "hit" if self._num_drafted else "none", self._ended_s - start_s)
+        num_drafted = sum(len(one.draft) for one in lines)
+        self._width, self._began_s, self._ended_s = len(lines) + num_drafted, start_s, time.monotonic()
+        self.report.step("miss" if is_miss else "hit" if num_drafted else "none", self._ended_s - start_s)
         return [one.draft for one in lines]
+
+    def _learn(self, now_s: float, rows: Sequence[Row]) -> None:
+        """Count the step that ended: what its forward took, and what all of it brought."""
+        self._planner.times.learn(self._width, now_s - self._ended_s)
+        num_tokens, alone_s = sum(row.num_new for row in rows), self._planner.times.of(len(rows))
+        self._planner.turns.step(num_tokens, len(rows), now_s - self._began_s, alone_s)
 
     def _followed(self, line: Line) -> Session | None:
         """Commit the row's new tokens; where it has no session, return one that is to be opened."""
@@ -95,7 +100,7 @@ class Desk:
         gammas = [self._gamma] * len(drafting)
         if self._settings.gate == "auto":
             rates = [session.acceptance.rate for _, session in drafting]
-            gammas = self._planner.plan(rates, len(lines) - len(rates), self._num_drafted)
+            gammas = self._planner.plan(rates, len(lines) - len(rates))
         for (one, _), gamma in zip(drafting, gammas, strict=True):
             one.gamma = max(min(gamma, self._engine.max_length - one.row.length - 1), 0)
 

@@ -1,7 +1,8 @@
 """What drafts are worth: how often they are accepted, how long a step takes, and how long waiting pays."""
 
 import math
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Collection, Sequence
 
 FIRST_RATE, MIN_RATE, MAX_RATE = 0.7, 0.01, 0.98
 PRIOR_TOKENS = 4.0
@@ -13,10 +14,14 @@ MOST_OFF = 4.0
 """A step counts as at most so many times what was expected."""
 FIRST_WAIT_S = 0.05
 """How long a draft may take while the time of a step is unknown."""
-FIRST_TRIAL, LAST_TRIAL = 8, 128
-"""Steps until a trial of what is not done otherwise; the number doubles with each trial."""
+FIRST_TRIAL, LAST_TRIAL = 16, 256
+"""Timed steps until a trial of the other way; the number doubles with each trial that changes nothing."""
+TRIAL_STEPS, UNTIMED_STEPS = 8, 2
+"""Steps of a trial, and those after a change that have something of both ways: a draft is on its way."""
+MOST_TRIALS = 8
+"""A trial counts at least as one of so many."""
 PROBE = 2
-"""Draft tokens of a trial where drafts do not pay."""
+"""Draft tokens where a row would cost more than a draft token brings, as far as is known."""
 MIN_SPREAD = 0.05
 """Where the widths of the last steps differ by less, what a row costs is unknown."""
 
@@ -91,39 +96,77 @@ class StepTimes:
         return max(self._xx / self._n - (self._x / self._n) ** 2, 0.0)
 
 
+class Turns:
+    """Whether drafts are asked for: the clock decides, since a drafter may share cores or memory with vLLM.
+
+    Steps with drafts and steps without are timed next to each other. Of steps with several numbers of rows each counts
+    by what it would take without drafts.
+    """
+
+    def __init__(self) -> None:
+        self.drafts = True
+        self._gain = 0.0
+        """The logarithm of the rate with drafts over that without, on average."""
+        self._num_trials = 0
+        self._left = self._interval = FIRST_TRIAL
+        self._untimed = 0
+        self._before: deque[tuple[float, float]] = deque(maxlen=2 * TRIAL_STEPS)
+        self._trial: list[tuple[float, float]] | None = None
+
+    def step(self, num_tokens: int, num_rows: int, seconds: float, alone_s: float) -> None:
+        """Count a step; ``alone_s`` is what it would take without drafts, 0 where that is unknown."""
+        if self._untimed or not alone_s:
+            self._untimed = max(self._untimed - 1, 0)
+            return
+        steps = self._before if self._trial is None else self._trial
+        steps.append((num_tokens / num_rows * alone_s, seconds))
+        self._left -= 1
+        if self._trial is None and self._left <= 0 and len(steps) >= TRIAL_STEPS:
+            self._trial = []
+            self._turn()
+        elif self._trial is not None and len(self._trial) == TRIAL_STEPS:
+            self._end(math.log(_rate(self._trial) / _rate(self._before)))
+
+    def _end(self, gain: float) -> None:
+        self._num_trials = min(self._num_trials + 1, MOST_TRIALS)
+        # Before the first trial there was one of no difference.
+        self._gain += ((gain if self.drafts else -gain) - self._gain) / (self._num_trials + 1)
+        self._trial = None
+        if self.drafts == (self._gain >= 0):
+            self._before.clear()
+            self._interval = FIRST_TRIAL
+        else:
+            self._turn()
+            self._interval = min(2 * self._interval, LAST_TRIAL)
+        self._left = self._interval
+
+    def _turn(self) -> None:
+        self.drafts = not self.drafts
+        self._untimed = UNTIMED_STEPS
+
+
+def _rate(steps: Collection[tuple[float, float]]) -> float:
+    return math.fsum(value for value, _ in steps) / math.fsum(seconds for _, seconds in steps)
+
+
 class Planner:
     """Says how many draft tokens each row is worth: those that give the most tokens a second. ``gamma`` is the most."""
 
     def __init__(self, gamma: int) -> None:
-        self.times = StepTimes()
+        self.times, self.turns = StepTimes(), Turns()
         self._gamma = gamma
-        self._until_trial = self._interval = FIRST_TRIAL
 
-    def plan(self, rates: Sequence[float], num_others: int, num_drafted: int) -> list[int]:
-        """Return γ of each row, by its acceptance. Now and then it is another one, to learn what that takes.
-
-        ``num_others``: rows that have no drafts; ``num_drafted``: draft tokens that the last step verified.
-        """
+    def plan(self, rates: Sequence[float], num_others: int) -> list[int]:
+        """Return γ of each row, by its acceptance. ``num_others``: rows that have no drafts."""
+        if not self.turns.drafts:
+            return [0] * len(rates)
         gammas = self._best(rates, num_others)
-        self._until_trial -= 1
-        if self._until_trial < 0 and num_drafted:
-            self._end_trial()
-        if self._until_trial > 0:
-            return gammas
-        if not any(gammas):
-            # Until there were drafts: nobody waits for them.
-            return [min(PROBE, self._gamma)] * len(rates)
-        self._end_trial()
-        return [0] * len(rates) if self.times.spread < MIN_SPREAD else gammas
+        return gammas if any(gammas) else [min(PROBE, self._gamma)] * len(rates)
 
     def wait_s(self, tokens: float, width: int, more_tokens: float, more_width: int) -> float:
         """Return how long it pays to wait for drafts: the step's tokens and rows without them, and what they add."""
         alone_s = self.times.of(width)
         return alone_s * (1 + more_tokens / tokens) - self.times.of(width + more_width) if alone_s else FIRST_WAIT_S
-
-    def _end_trial(self) -> None:
-        self._interval = min(2 * self._interval, LAST_TRIAL)
-        self._until_trial = self._interval
 
     def _best(self, rates: Sequence[float], num_others: int) -> list[int]:
         gammas, width = [0] * len(rates), len(rates) + num_others

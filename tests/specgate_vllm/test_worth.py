@@ -2,7 +2,7 @@
 
 import pytest
 
-from specgate_vllm.worth import FIRST_TRIAL, FIRST_WAIT_S, WARM_UP, Acceptance, Planner, StepTimes
+from specgate_vllm.worth import FIRST_WAIT_S, WARM_UP, Acceptance, Planner, StepTimes, Turns
 
 
 def learned(times: StepTimes, row_s: float, base_s: float = 0.01, num: int = 40) -> None:
@@ -41,32 +41,35 @@ def test_where_all_steps_are_alike_a_row_costs_nothing() -> None:
 
 @pytest.mark.parametrize(
     ("row_s", "rate", "gamma"),
-    [(0.0, 0.1, 4), (0.01, 0.3, 0), (0.01, 0.98, 4), (0.002, 0.5, 2), (1.0, 0.4, 0)],
+    [(0.0, 0.1, 4), (0.01, 0.5, 1), (0.01, 0.98, 4), (0.002, 0.5, 2)],
 )
 def test_a_row_is_drafted_for_as_far_as_it_pays(row_s: float, rate: float, gamma: int) -> None:
-    assert planner(row_s).plan([rate], 0, 1) == [gamma]
+    assert planner(row_s).plan([rate], 0) == [gamma]
 
 
 def test_rows_compete() -> None:
-    gammas = planner(0.004).plan([0.9, 0.2, 0.9], 1, 1)
+    gammas = planner(0.004).plan([0.9, 0.2, 0.9], 1)
     assert gammas[0] == gammas[2] > gammas[1]
 
 
-def test_where_drafts_do_not_pay_they_are_tried_now_and_then() -> None:
-    one = planner(0.02)
-    plans = [one.plan([0.1], 0, 0)[0] for _ in range(FIRST_TRIAL + 2)]
-    # The trial lasts until drafts were there.
-    assert plans == [0] * (FIRST_TRIAL - 1) + [2, 2, 2]
-    assert [one.plan([0.1], 0, 2)[0] for _ in range(2 * FIRST_TRIAL - 1)] == [0] * (2 * FIRST_TRIAL - 1)
+def test_where_no_draft_token_seems_to_pay_a_few_are_asked_for_as_long_as_the_clock_says_so() -> None:
+    one = planner(1.0)
+    assert one.plan([0.4], 0) == [2]
+    one.turns.drafts = False
+    assert one.plan([0.4], 0) == [0]
 
 
-def test_what_a_step_takes_without_drafts_is_tried_while_it_is_unknown() -> None:
-    one = Planner(4)
-    for _ in range(WARM_UP + 20):
-        one.times.learn(5, 0.01)
-    plans = [one.plan([0.7], 0, 4)[0] for _ in range(FIRST_TRIAL + 1)]
-    assert plans == [4] * (FIRST_TRIAL - 1) + [0, 4]
-    assert 0 not in [planner(0.0).plan([0.7], 0, 4)[0] for _ in range(200)]
+@pytest.mark.parametrize(("tokens", "drafted_s", "least", "most"), [(2, 0.01, 0.9, 1.0), (1, 0.015, 0.0, 0.1)])
+def test_the_clock_says_whether_to_draft(tokens: int, drafted_s: float, least: float, most: float) -> None:
+    """A batch is sometimes of one row and sometimes of eight, whose steps take twice as long."""
+    turns, drafting = Turns(), []
+    for number in range(1000):
+        rows, factor = (8, 2) if number % 32 < 16 else (1, 1)
+        drafting.append(turns.drafts)
+        seconds = drafted_s if turns.drafts else 0.01
+        turns.step((tokens if turns.drafts else 1) * rows, rows, seconds * factor, 0.01 * factor)
+    assert least <= sum(drafting[200:]) / len(drafting[200:]) <= most
+    assert len(set(drafting[-300:])) == 2
 
 
 def test_a_draft_is_waited_for_as_long_as_it_is_worth() -> None:

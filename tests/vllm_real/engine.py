@@ -103,6 +103,8 @@ def serving(folder: Path, target: Path, llm: Mapping[str, Any], cores: str = "0"
     skip_if_missing()
     port, log = free_port(), folder / "serve.log"
     command = [
+        # Whatever this process keeps to.
+        "taskset", "-c", f"0-{(os.cpu_count() or 1) - 1}",
         PYTHON, "-m", "vllm.entrypoints.openai.api_server", "--model", target, "--served-model-name", "m",
         "--enforce-eager", "--dtype", "float32", "--max-model-len", "1024", "--max-num-seqs", "8",
         "--host", "127.0.0.1", "--port", str(port),

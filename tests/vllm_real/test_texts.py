@@ -76,18 +76,21 @@ def test_greedy_texts_are_vllms_own(pair: Any, row: AddRow, tmp_path: Path) -> N
 @pytest.mark.parametrize("way", ["empty drafts", "its own draft_model", "ngram"])
 def test_other_ways_of_vllm(pair: Any, way: str, row: AddRow, tmp_path: Path) -> None:
     """For comparison."""
-    name, target, draft, (alone, _) = pair
+    name, target, draft, (alone, at_once) = pair
     methods = {
         "empty drafts": speculation("proposers.Empty"),
         "its own draft_model": {"method": "draft_model", "model": str(draft), "num_speculative_tokens": GAMMA},
         "ngram": {"method": "ngram", "prompt_lookup_max": 4, "num_speculative_tokens": GAMMA},
     }
-    (found,) = offline(tmp_path, target, prompts_of(target), ALONE, speculative_config=methods[way])
+    jobs = (ALONE, AT_ONCE) if way == "empty drafts" else (ALONE,)
+    found, *more = offline(tmp_path, target, prompts_of(target), *jobs, speculative_config=methods[way])
     row(
         f"{name}: {way}",
         **rates(found, alone),
         text_equal=f"{num_equal(found['texts'], alone['texts'])} of {NUM_PROMPTS}",
     )
+    for one in more:
+        row(f"{name}: {way}, 8 at a time", **rates(one, at_once))
 
 
 async def test_a_step_gives_as_many_tokens_as_with_our_own_verifier(row: AddRow, tmp_path: Path) -> None:

@@ -18,7 +18,10 @@ class Empty:
 
 
 class Repaired(specgate_vllm.Proposer):
-    """Ours, and vLLM 0.32's sampler on CPUs repaired: it leaves each draft row's temperature, top_k and top_p unset."""
+    """Ours, and vLLM 0.32's sampler on CPUs repaired.
+
+    It leaves each draft row's temperature, top_k and top_p unset, and ends at top_k in a step without drafts.
+    """
 
     def __init__(self, vllm_config: Any) -> None:
         import torch
@@ -28,5 +31,11 @@ class Repaired(specgate_vllm.Proposer):
             counts = torch.diff(ends, prepend=ends.new_zeros(1))
             return torch.where(x == replace_from, torch.full_like(x, replace_to), x).repeat_interleave(counts)
 
+        whole = rejection_sampler.apply_sampling_constraints
+
+        def constrain(logits: Any, *arguments: Any) -> Any:
+            return whole(logits, *arguments) if len(logits) else logits
+
         rejection_sampler.expand_batch_to_tokens = expand
+        rejection_sampler.apply_sampling_constraints = constrain
         super().__init__(vllm_config)
