@@ -111,7 +111,10 @@ def serving(folder: Path, target: Path, llm: Mapping[str, Any], cores: str = "0"
         *(word for name, value in llm.items() for word in (f"--{name.replace('_', '-')}", json.dumps(value))),
     ]  # fmt: skip
     with log.open("w") as written:
-        process = subprocess.Popen(command, env=environment(cores), stdout=written, stderr=subprocess.STDOUT)
+        # Elsewhere than here, where the package's sources would be found before it.
+        process = subprocess.Popen(
+            command, cwd=folder, env=environment(cores), stdout=written, stderr=subprocess.STDOUT
+        )
         try:
             server, give_up_at_s = Server(port), time.monotonic() + START_S
             while not _is_up(server):
