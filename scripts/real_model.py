@@ -25,7 +25,7 @@ from typing import NamedTuple
 CONVERTER = Path(__file__).resolve().with_name("convert_gguf.py")
 RECIPE_FILE = "recipe.json"
 UNFINISHED = ".unfinished-"
-REVISION = 2
+REVISION = 3
 """To be raised when the converter writes something else: folders of another revision are made again."""
 
 
@@ -71,7 +71,12 @@ class Recipe:
     def is_made(self, root: Path) -> bool:
         """Whether the folder is there, by this recipe. Its name is given last, so a folder that is there is whole."""
         told = root / self.name / RECIPE_FILE
-        return told.exists() and told.read_text(encoding="utf-8") == self.text
+        is_there = self.skipped_layers or self.gguf(root).exists()
+        return bool(is_there) and told.exists() and told.read_text(encoding="utf-8") == self.text
+
+    def gguf(self, root: Path) -> Path:
+        """Where the file itself lies that a folder of all layers was made from."""
+        return root / f"{self.name}.gguf"
 
 
 TARGET = Recipe("smollm2-135m-instruct", SMOLLM2)
@@ -209,6 +214,9 @@ def make(recipes: Sequence[Recipe], root: Path, carried: Path | None = None) -> 
             for recipe in recipes:
                 if recipe.wheels == wheels:
                     convert(gguf, recipe, tools, root)
+            for recipe in recipes:
+                if recipe.wheels == wheels and not recipe.skipped_layers:
+                    shutil.move(gguf, recipe.gguf(root))
 
 
 @contextmanager

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from specgate.errors import ModelLoadError
+from specgate.gguf.file import is_gguf, read_gguf
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -25,11 +26,15 @@ TOKENIZER_FILES = (
 
 
 def load_tokenizer(path: str) -> "PreTrainedTokenizerBase | None":
-    """Return the tokenizer of the model at ``path`` (a folder or a hub id), None for a folder that has none.
+    """Return the tokenizer of the model at ``path`` (a folder, hub id or GGUF file), None for a folder without one.
 
     Raises:
         ModelLoadError: there is no such model, or its tokenizer cannot be read without code of its own.
     """
+    if is_gguf(path):
+        from specgate.gguf.vocabulary import tokenizer_of
+
+        return tokenizer_of(read_gguf(path))
     folder = Path(path)
     if folder.is_dir() and not any((folder / name).exists() for name in TOKENIZER_FILES):
         return None

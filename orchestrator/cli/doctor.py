@@ -89,7 +89,7 @@ class _Side:
     def _examine_folder(self, folder: Path) -> Iterator[Finding]:
         files = list(check_files(self.role, folder))
         yield from files
-        if not (folder / "config.json").is_file():
+        if any(one.status is Status.PROBLEM for one in files) and not (folder / "config.json").is_file():
             return
         try:
             config = read_config(folder)
@@ -105,7 +105,7 @@ class _Side:
 
 def _folder(model: str) -> Path:
     """Return the folder of a model; a hub id's where it has been downloaded."""
-    if Path(model).is_dir():
+    if Path(model).exists():
         return Path(model)
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import HFValidationError, LocalEntryNotFoundError

@@ -126,6 +126,7 @@ def _has_library() -> bool:
 
 
 def _needed_bytes(facts: ModelFacts, bytes_each: int, stay_short: bool) -> int:
-    """``stay_short``: weights that are stored in bfloat16 are that in memory."""
+    """``stay_short``: weights that are stored in bfloat16 or in codes are that in memory."""
     of_weight = BYTES[Dtype.BFLOAT16] if stay_short and facts.are_weights_short else bytes_each
-    return (facts.num_parameters or 0) * of_weight + KV_TOKENS * (facts.kv_numbers_per_token or 0) * bytes_each
+    weights = facts.kept_bytes if stay_short and facts.kept_bytes else (facts.num_parameters or 0) * of_weight
+    return weights + KV_TOKENS * (facts.kv_numbers_per_token or 0) * bytes_each

@@ -7,6 +7,7 @@ from typing import Any
 
 from orchestrator.cli.findings import Finding, Status
 from orchestrator.cli.model_facts import ModelFacts
+from specgate.gguf.file import is_gguf
 from specgate.tokenizer import first_difference
 
 PICKLED = ("*.bin", "*.pt", "*.pth", "*.ckpt")
@@ -21,7 +22,9 @@ _DIFFERENCE_IN_WORDS = {
 
 def check_files(role: str, folder: Path) -> Iterator[Finding]:
     """Look at a model's folder before anything reads it."""
-    if not folder.is_dir():
+    if is_gguf(str(folder)) and folder.is_file():
+        yield Finding(role, "files", Status.OK, f"one GGUF file, {folder}")
+    elif not folder.is_dir():
         is_hub_id = re.fullmatch(r"[\w.-]+/[\w.-]+", str(folder))
         advice = f"download it first: hf download {folder}" if is_hub_id else "give the folder of a model"
         yield Finding(role, "files", Status.PROBLEM, f"{folder} is not a folder on this machine", advice)

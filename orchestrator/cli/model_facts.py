@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Any, Self
 
 from specgate.errors import ModelLoadError
+from specgate.gguf.configuration import configuration
+from specgate.gguf.file import is_gguf, read_gguf
 from specgate.tokenizer import fingerprint, load_tokenizer, vocabulary_size
 from specgate.types import ModelInfo
 from specgate.weights import are_bfloat16, tensors_of
@@ -28,6 +30,8 @@ class ModelFacts:
     eos_token_ids: tuple[int, ...] = ()
     num_parameters: int | None = None
     are_weights_short: bool = False
+    kept_bytes: int | None = None
+    """What a GGUF file's weights take where they stay as they are stored."""
     kv_numbers_per_token: int | None = None
 
     @classmethod
@@ -47,6 +51,7 @@ class ModelFacts:
         """Return what the files say; ``config`` is the model's ``PretrainedConfig``."""
         text = config.get_text_config()
         size, digests, problem = _tokenizer(folder)
+        file = read_gguf(str(folder)) if is_gguf(str(folder)) else None
         return cls(
             role=role,
             context_length=next((getattr(text, name) for name in _CONTEXT_FIELDS if getattr(text, name, 0)), None),
@@ -55,18 +60,21 @@ class ModelFacts:
             tokenizer_problem=problem,
             tokenizer_fingerprint=digests,
             eos_token_ids=_eos_token_ids(folder, text),
-            num_parameters=count_parameters(folder),
-            are_weights_short=_are_short(folder),
+            num_parameters=file.num_parameters if file else count_parameters(folder),
+            are_weights_short=file is None and _are_short(folder),
+            kept_bytes=file.kept_bytes if file else None,
             kv_numbers_per_token=_kv_numbers(text),
         )
 
 
 def read_config(folder: Path) -> Any:
-    """Return the model's configuration as transformers understands it.
+    """Return the configuration of the model in a folder or a GGUF file, as transformers understands it.
 
     Raises:
-        ModelLoadError: there is none, or transformers does not know it.
+        ModelLoadError: there is none, or it is not known.
     """
+    if is_gguf(str(folder)):
+        return configuration(read_gguf(str(folder)))
     from transformers import AutoConfig
 
     try:

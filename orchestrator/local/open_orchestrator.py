@@ -32,7 +32,7 @@ async def open_orchestrator(
     The two services start as child processes of this program. Those that are named are used as they are.
 
     Args:
-        target, draft: a folder or a hub id each; without any model and address the bundled pair.
+        target, draft: a folder, a hub id or a GGUF file each; without any model and address the bundled pair.
         verifiers, drafters: addresses, HOST:PORT, of running services.
         verifier_wait_s: how long to wait for a named verifier that loads, in seconds; None is 600.
         in_process: load both models in this process and start no service.

@@ -9,6 +9,7 @@ from typing import Any
 from orchestrator.api.settings.settings import BUNDLED_DRAFT, BUNDLED_TARGET
 from orchestrator.local.cores import num_usable_cores
 from specgate.errors import InvalidArgument
+from specgate.gguf.file import is_gguf
 from specgate.rpc.endpoint import MAX_PORT, split_endpoint
 from specgate.rpc.tls import ClientTlsFiles
 from specgate.service.settings import DraftModelSettings, settings_class, settings_of
@@ -61,7 +62,7 @@ class GivenSettings:
 
 @dataclass(frozen=True, slots=True)
 class PairModels:
-    """A target and a draft, each a folder or a hub id, or the addresses HOST:PORT of services that run.
+    """A target and a draft, each a folder, a hub id or a GGUF file, or the addresses HOST:PORT of services that run.
 
     Raises:
         InvalidArgument: an address is none; names the field.
@@ -201,9 +202,12 @@ class PairSettings(PairModels):
 
 
 def check_model(name: str, model: str | None) -> None:
-    """Raise InvalidArgument if ``model`` is a path to no folder. The service looks up hub ids."""
+    """Raise InvalidArgument if ``model`` is a path to nothing. The service looks up hub ids."""
     looks_like_path = model is not None and (model.startswith((".", "/", "~")) or model.count("/") > 1)
-    if model is not None and looks_like_path and not Path(model).is_dir():
+    if model is not None and is_gguf(model):
+        if not Path(model).is_file():
+            raise InvalidArgument(name, f"there is no file {model!r}")
+    elif model is not None and looks_like_path and not Path(model).is_dir():
         raise InvalidArgument(name, f"there is no folder {model!r}")
 
 

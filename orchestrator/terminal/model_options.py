@@ -19,8 +19,10 @@ class PairOptions(PairModels):
     """``PairModels`` as flags."""
 
     OPTIONS: ClassVar[Mapping[str, Any]] = {
-        "target": _model(metavar="PATH", help="Target model, a folder or a hub id.", show_default="bundled"),
-        "draft": _model(metavar="PATH", help="Draft model, a folder or a hub id.", show_default="bundled"),
+        "target": _model(
+            metavar="PATH", help="Target model, a folder, a hub id or a GGUF file.", show_default="bundled"
+        ),
+        "draft": _model(metavar="PATH", help="Draft model, a folder, a hub id or a GGUF file.", show_default="bundled"),
         "verifier": _model(metavar="HOST:PORT", help="Use this verifier and start none. Repeatable."),
         "drafter": _model(metavar="HOST:PORT", help="Use this drafter and start none. Repeatable."),
     }

@@ -150,7 +150,7 @@ class Grammars:
     loop: one takes milliseconds, at the worst a second. One call at a time.
 
     Args:
-        model: a folder or a hub id.
+        model: a folder, a hub id or a GGUF file.
         check: raises InvalidArgument for what must not be compiled here; without one everything is.
     """
 

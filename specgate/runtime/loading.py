@@ -1,4 +1,4 @@
-"""Loading a HuggingFace causal language model: safetensors only, no code from the model's folder, checked fields."""
+"""Loading a causal language model: safetensors or GGUF only, no code from the model's folder, checked fields."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -9,7 +9,10 @@ import torch
 from transformers import AutoConfig, AutoModelForCausalLM, PretrainedConfig
 from transformers.utils import logging as transformers_logging
 
-from specgate.errors import ModelLoadError, SpecgateError
+from specgate.errors import InvalidArgument, ModelLoadError, SpecgateError
+from specgate.gguf.configuration import configuration
+from specgate.gguf.file import is_gguf, read_gguf
+from specgate.runtime.gguf_model import load_gguf_model
 from specgate.runtime.layer_skip import LayerSkip, layers_without_attention, load_without, read_skip
 from specgate.runtime.short_head import cut_head, read_short_head
 from specgate.runtime.stored_weights import keep_short
@@ -67,20 +70,22 @@ def load(
     keeps_stored: bool = False,
     drafts: bool = False,
 ) -> LoadedModel:
-    """Load ``name``, a folder or a hub id, with its own eager attention.
+    """Load ``name``, a folder, a hub id or a GGUF file, with its own eager attention.
 
     Args:
         skip: file of the blocks to leave out, see ``layer_skip``.
-        keeps_stored: where the files are in bfloat16 and ``dtype`` is float32, keep the weights as they are: the
-            numbers are the same, and take half the memory.
+        keeps_stored: where the files are in bfloat16 or codes and ``dtype`` is float32, keep the weights as they are:
+            the numbers are the same, and take less memory.
         drafts: the model drafts, so its folder may cut its head, see ``short_head``.
 
     Raises:
         InvalidArgument: the file of blocks is not for this model, or cannot be; that of the head is no list of tokens.
-        ModelLoadError: not found, no safetensors, or an architecture that needs code of its own.
+        ModelLoadError: not found, neither safetensors nor GGUF, or an architecture that needs code of its own.
     """
     progress("config", 0, 1)
-    config = _from_files(lambda: AutoConfig.from_pretrained(name, trust_remote_code=False), name)
+    if skip is not None and is_gguf(name):
+        raise InvalidArgument("skip", "layers of a GGUF file cannot be left out")
+    config = _from_files(lambda: read_config(name), name)
     tokenizer = _from_files(lambda: load_tokenizer(name), name)
     blocks = _from_files(lambda: read_skip(skip, name), name) if skip is not None else None
     width = int(config.get_text_config().vocab_size)
@@ -90,7 +95,7 @@ def load(
     model = weights.to(device).eval().requires_grad_(False)
     progress("weights", 1, 1)
     return LoadedModel(
-        name=str(Path(name).resolve()) if Path(name).is_dir() else name,
+        name=str(Path(name).resolve()) if Path(name).exists() else name,
         model=model,
         dtype=dtype,
         device=device,
@@ -101,6 +106,14 @@ def load(
         tokenizer_fingerprint=fingerprint(tokenizer) if tokenizer else {},
         without_attention=layers_without_attention(model) if blocks else frozenset(),
     )
+
+
+def read_config(name: str) -> PretrainedConfig:
+    """Return the configuration of a model. Raises ModelLoadError of a GGUF file, and what transformers does."""
+    if is_gguf(name):
+        config: PretrainedConfig = configuration(read_gguf(name))
+        return config
+    return AutoConfig.from_pretrained(name, trust_remote_code=False)
 
 
 def _from_files(read: Callable[[], Any], name: str) -> Any:
@@ -123,6 +136,11 @@ def _stored_or_wide(
     head: list[int] | None,
     keeps_stored: bool,
 ) -> Any:
+    if is_gguf(name):
+        model = load_gguf_model(read_gguf(name), config, dtype, keeps_stored=keeps_stored and dtype is torch.float32)
+        if head is not None:
+            cut_head(model, head)
+        return model
     if keeps_stored and dtype is torch.float32 and are_bfloat16(name):
         model = _load_weights(name, config, torch.bfloat16, blocks, head)
         if keep_short(model):

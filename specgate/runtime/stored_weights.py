@@ -1,12 +1,13 @@
-"""Weights in memory as their files have them, with arithmetic in float32: the numbers of float32, at half the bytes.
+"""Weights in memory as their files have them, with arithmetic in float32: the numbers of float32, in fewer bytes.
 
-Nearly all checkpoints are in bfloat16, each of whose numbers float32 has too. So what a product or an embedding reads
-may stay short, and everything else, the norms and biases, becomes float32, which is small. Modules that look at the
-type of a layer's weight see float32.
+Nearly all checkpoints are in bfloat16, each of whose numbers float32 has too, and those of llama.cpp in codes. So what
+a product or an embedding reads may stay short, and everything else, the norms and biases, becomes float32, which is
+small. Modules that look at the type of a layer's weight see float32.
 """
 
+from collections.abc import Iterator
 from functools import partial
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import torch
 import torch.nn.functional as F
@@ -14,6 +15,52 @@ from torch import nn
 
 WIDENED_NUMBERS = 1 << 22
 """How many of a weight's numbers are float32 at a time."""
+
+
+class Codes(NamedTuple):
+    """A weight [out, in] whose numbers are small whole ones, with a scale for each block of a row's inputs.
+
+    Attributes:
+        codes: int8 [out, in]; with 4 bits they are 0 to 15.
+        scales: float32 [out, in / block].
+        offsets: the same, or None. A code stands for code * scale + offset.
+    """
+
+    codes: torch.Tensor
+    scales: torch.Tensor
+    offsets: torch.Tensor | None
+    bits: int
+
+    @property
+    def shape(self) -> torch.Size:
+        return self.codes.shape
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return self.codes.dtype
+
+    @property
+    def device(self) -> torch.device:
+        return self.codes.device
+
+    @property
+    def block(self) -> int:
+        """Inputs of a block."""
+        return self.codes.shape[-1] // self.scales.shape[-1]
+
+    def numel(self) -> int:
+        return self.codes.numel()
+
+    def data_ptr(self) -> int:
+        return self.codes.data_ptr()
+
+    def numbers(self, rows: Any = slice(None)) -> torch.Tensor:
+        """Return rows as float32 [..., in]; ``rows`` is an index of the first dimension."""
+        scaled = self.codes[rows].unflatten(-1, (-1, self.block)) * self.scales[rows].unsqueeze(-1)
+        return (scaled if self.offsets is None else scaled + self.offsets[rows].unsqueeze(-1)).flatten(-2)
+
+
+Weight = torch.Tensor | Codes
 
 
 def keep_short(model: nn.Module) -> bool:
@@ -28,37 +75,47 @@ def keep_short(model: nn.Module) -> bool:
         is_plain = type(module) in (nn.Linear, nn.Embedding) and getattr(module, "max_norm", None) is None
         for name, parameter in list(module.named_parameters(recurse=False)):
             if is_plain and name == "weight":
-                layer = cast(Any, module)
-                put_away(layer, parameter.data, stand_ins.setdefault(id(parameter), stand_in(parameter)))
-                layer.forward = partial(_linear if type(module) is nn.Linear else _embedded, layer)
+                keep(module, parameter.data, stand_ins.setdefault(id(parameter), stand_in(parameter)))
             else:
                 parameter.data = parameter.data.float()
     return True
 
 
-def stand_in(weight: torch.Tensor) -> nn.Parameter:
+def keep(layer: Any, weight: Weight, stand_in: nn.Parameter) -> None:
+    """Let a plain linear layer or embedding compute in float32 with a weight that stays as it is stored."""
+    put_away(layer, weight, stand_in)
+    layer.forward = partial(_linear if type(layer) is nn.Linear else _embedded, layer)
+
+
+def stand_in(weight: Weight) -> nn.Parameter:
     """Return a float32 weight of the same shape to look at; it is NaN, so that a product with it fails."""
     return nn.Parameter(torch.full((), torch.nan, device=weight.device).expand(weight.shape), requires_grad=False)
 
 
-def put_away(layer: Any, weight: torch.Tensor | None, stand_in: nn.Parameter) -> None:
+def put_away(layer: Any, weight: Weight | None, stand_in: nn.Parameter) -> None:
     """Keep a layer's weight where ``weight_of`` finds it and transformers does not; None: it is kept elsewhere."""
     layer.stored_weight, layer.weight = weight, stand_in
 
 
-def weight_of(layer: nn.Module) -> torch.Tensor:
+def weight_of(layer: nn.Module) -> Weight:
     """Return the weight of a linear layer or an embedding, as it is stored."""
-    return cast(torch.Tensor, vars(layer).get("stored_weight", layer.weight))
+    return cast(Weight, vars(layer).get("stored_weight", layer.weight))
 
 
 def _linear(layer: nn.Linear, rows: torch.Tensor) -> torch.Tensor:
     """``F.linear`` with the weight widened, a part at a time."""
-    weight = weight_of(layer)
-    parts = [F.linear(rows, part.float()) for part in weight.split(max(1, WIDENED_NUMBERS // weight.shape[1]))]
-    out = torch.cat(parts, -1)
+    out = torch.cat([F.linear(rows, part) for part in _widened(weight_of(layer))], -1)
     bias = cast(torch.Tensor | None, layer.bias)
     return out if bias is None else out + bias
 
 
 def _embedded(layer: nn.Embedding, token_ids: torch.Tensor) -> torch.Tensor:
-    return F.embedding(token_ids, weight_of(layer)).float()
+    weight = weight_of(layer)
+    return weight.numbers(token_ids) if isinstance(weight, Codes) else F.embedding(token_ids, weight).float()
+
+
+def _widened(weight: Weight) -> Iterator[torch.Tensor]:
+    each = max(1, WIDENED_NUMBERS // weight.shape[1])
+    for first in range(0, weight.shape[0], each):
+        rows = slice(first, first + each)
+        yield weight.numbers(rows) if isinstance(weight, Codes) else weight[rows].float()

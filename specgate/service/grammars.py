@@ -21,7 +21,7 @@ class GrammarService:
     """The grammars of one service, compiled one at a time: a slow one delays only other sessions with a grammar.
 
     Args:
-        model: a folder or a hub id, for its tokenizer.
+        model: a folder, a hub id or a GGUF file, for its tokenizer.
         vocab_size: of the model.
     """
 

@@ -76,7 +76,7 @@ class ModelSettings(BaseModel):
     @model_validator(mode="after")
     def _check_model(self) -> Self:
         if self.has_model and not self.model:
-            raise InvalidArgument("--model", "is missing; give a folder or a hub id")
+            raise InvalidArgument("--model", "is missing; give a folder, a hub id or a GGUF file")
         return self
 
 

@@ -5,6 +5,7 @@ import math
 from collections.abc import AsyncIterator, Collection, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
+from importlib.util import find_spec
 
 from rich.console import Console
 
@@ -16,10 +17,14 @@ from orchestrator.policy.gates import Gate
 from orchestrator.terminal.model_options import ModelOptions
 from orchestrator.terminal.prompts import Prompt
 from orchestrator.terminal.request_options import fixed_gamma
+from specgate.gguf.file import is_gguf
 from specgate_lab.bench.row_names import (
     DRAFT,
     HF_ASSISTED,
     HF_ASSISTED_ALL_CORES,
+    LLAMA_CPP,
+    LLAMA_CPP_ALL_CORES,
+    LLAMA_CPP_DRAFT,
     SPEC,
     SPEC_AHEAD,
     SPEC_AHEAD_AUTO,
@@ -80,7 +85,7 @@ async def bare_variants(
     Where the library does not draft for this target with this draft, ``log`` says so, and those variants are missing.
     On a GPU none has all cores: it would be the same one again, with another copy of the target.
     """
-    loops = _loops(models, cores, assisted)
+    loops = _loops(models, cores, assisted) | _llama_cpp_loops(models, cores, assisted)
     all_cores = loops.pop(TARGET_HF_ALL_CORES, None)
     async with AsyncExitStack() as stack:
         await _start(loops.values(), stack)
@@ -91,7 +96,7 @@ async def bare_variants(
         for name, loop in loops.items():
             if loop.no_assistant:
                 log.print(f"no {_ASSISTED[name]}: {loop.no_assistant}", style="yellow", markup=False)
-            if loop.has_assistant:
+            if loop.has_assistant and name in _ASSISTED:
                 variants |= {scheduled(_ASSISTED[name], one): partial(loop.run, schedule=one) for one in SCHEDULES}
         yield variants
 
@@ -116,6 +121,18 @@ def _loops(models: ModelOptions, cores: tuple[int, int] | None, assisted: bool) 
         for name, (model, threads, core) in wanted.items()
         if model is not None
     }
+
+
+def _llama_cpp_loops(models: ModelOptions, cores: tuple[int, int] | None, assisted: bool) -> dict[str, BareLoopProcess]:
+    """Return those that can be: llama.cpp reads GGUF alone, and comes as a package of its own."""
+    target, draft = models.target_model, models.draft_model
+    if target is None or not is_gguf(target) or find_spec("xllamacpp") is None:
+        return {}
+    loop = partial(BareLoopProcess.like_services, models, target, module="specgate_lab.peers.llama_cpp")
+    loops = {LLAMA_CPP: loop(cpu=cores[1] if cores else None), LLAMA_CPP_ALL_CORES: loop(threads=num_usable_cores())}
+    if assisted and draft is not None and is_gguf(draft):
+        loops[LLAMA_CPP_DRAFT] = loop(threads=num_usable_cores(), assistant=draft)
+    return loops
 
 
 async def measure_pair(

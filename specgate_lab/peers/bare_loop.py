@@ -1,4 +1,4 @@
-"""HuggingFace's loop in a process of its own, from the outside."""
+"""HuggingFace's loop, or llama.cpp, in a process of its own, from the outside."""
 
 from typing import Any, Self
 
@@ -13,7 +13,7 @@ class BareLoopProcess:
     """A process that holds one model and decodes with it, one request at a time.
 
     With an ``assistant`` it also decodes by the library's assisted generation; ``no_assistant`` says, once it is
-    started, why it cannot, and is empty where it can; ``device`` is where the model then is.
+    started, why it cannot, and is empty where it can; ``device`` is where the model then is. ``module`` is what runs.
     """
 
     def __init__(
@@ -25,7 +25,9 @@ class BareLoopProcess:
         threads: int,
         cpu: int | None = None,
         assistant: str | None = None,
+        module: str = "specgate_lab.peers.hf_baseline",
     ) -> None:
+        self._module = module
         self._flags = ["--model", model, "--dtype", dtype, "--device", device, "--threads", str(threads)]
         self._flags += [] if cpu is None else ["--cpu", str(cpu)]
         self._flags += [] if assistant is None else ["--assistant", assistant]
@@ -42,6 +44,7 @@ class BareLoopProcess:
         threads: int | None = None,
         cpu: int | None = None,
         assistant: str | None = None,
+        **more: str,
     ) -> Self:
         """Return a model's loop with the number format, the device and, by default, the threads of the services."""
         return cls(
@@ -51,6 +54,7 @@ class BareLoopProcess:
             threads=threads or models.service.value("threads"),
             cpu=cpu,
             assistant=assistant,
+            **more,
         )
 
     async def __aenter__(self) -> Self:
@@ -70,7 +74,7 @@ class BareLoopProcess:
         Raises:
             ServiceUnavailable: it could not be loaded; with the process's last words.
         """
-        self._child = await Child.start("specgate_lab.peers.hf_baseline", self._flags)
+        self._child = await Child.start(self._module, self._flags)
         ready = await answer_of(self._child, "the bare loop")
         self.no_assistant, self.device = ready["no_assistant"], ready["device"]
         self.has_assistant = self.has_assistant and not self.no_assistant

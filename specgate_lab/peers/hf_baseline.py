@@ -15,6 +15,7 @@ import sys
 import time
 from typing import TYPE_CHECKING, Any
 
+from specgate.gguf.file import is_gguf
 from specgate_lab.peers.hf_assisted import SpeculativeLoop
 
 if TYPE_CHECKING:
@@ -119,7 +120,7 @@ def pick_device(device: str) -> "torch.device":
 
 
 def load_model(model: str, dtype: str, device: "torch.device") -> Any:
-    """Return the causal language model in the folder or hub id ``model``, ready to decode. No code of its own runs.
+    """Return the causal language model of a folder, a hub id or a GGUF file, ready to decode. No code of its own runs.
 
     ``dtype`` is what the services take, so "auto" too means what it means there.
     """
@@ -130,6 +131,10 @@ def load_model(model: str, dtype: str, device: "torch.device") -> Any:
     from specgate.types import dtype_on
 
     logging.disable_progress_bar()
+    if is_gguf(model):
+        from specgate.runtime.loading import load
+
+        return load(model, device, getattr(torch, dtype_on(dtype, device.type)), lambda *_: None).model
     loaded: Any = AutoModelForCausalLM.from_pretrained(
         model, dtype=getattr(torch, dtype_on(dtype, device.type)), use_safetensors=True, trust_remote_code=False
     )

@@ -98,4 +98,4 @@ def _model(name: str | None) -> dict[str, str]:
     """Return where a model is: a folder by its whole path, since ``serve`` may run elsewhere."""
     if name is None:
         return {}
-    return {"model": str(Path(name).resolve()) if Path(name).is_dir() else name}
+    return {"model": str(Path(name).resolve()) if Path(name).exists() else name}

@@ -33,18 +33,18 @@ class DecoderWeights:
         return num_rows * self._floats[0] + num_kept * self._floats[1]
 
     def _whole(self, form: DecoderForm) -> Decoder:
-        embedding = None if panels_of(form.embedding) else weight_of(form.embedding).contiguous()
-        if embedding is not None:
-            self._kept.append(embedding)
+        panels = panels_of(form.embedding)
+        table = None if panels else weight_of(form.embedding).contiguous()
+        if table is not None:
+            self._kept.append(table)
         mlp_widths = {layer.mlp.gate.out_features for layer in form.layers if layer.mlp} or {0}
         if len(mlp_widths) > 1:
             raise NotOfThisForm("its MLPs are of several widths")
         return Decoder(
             self.layers, len(form.layers), form.embedding.num_embeddings, form.embedding.embedding_dim, form.heads,
             form.kv_heads, form.head_dim, mlp_widths.pop(), 0, form.scale, form.epsilon,
-            None if embedding is None else embedding.data_ptr(),
-            embedding is not None and embedding.dtype is torch.bfloat16, self._norm(form.final_norm),
-            self._matrix(form.head),
+            None if table is None else table.data_ptr(), table is not None and table.dtype is torch.bfloat16,
+            self._norm(form.final_norm), self._matrix(form.head), panels.matrix if panels else Matrix(),
         )  # fmt: skip
 
     def _layer(self, form: LayerForm) -> Layer:

@@ -25,7 +25,8 @@ _FAILURES = {
 
 class Matrix(Structure):
     _fields_ = [
-        ("panels", c_void_p), ("bias", c_void_p), ("out", c_int64), ("in_", c_int64), ("is_bfloat16", c_int64),
+        *((name, c_void_p) for name in ("panels", "bias", "scales", "offsets")),
+        *((name, c_int64) for name in ("out", "in_", "kind", "block")),
     ]  # fmt: skip
 
 
@@ -44,7 +45,8 @@ class Decoder(Structure):
         *((name, c_int64) for name in ("num_layers", "vocabulary", "width", "heads", "kv_heads", "head_dim",
                                        "mlp_width", "page_size")),
         ("scale", c_float), ("epsilon", c_float),
-        ("embedding", c_void_p), ("embedding_is_bfloat16", c_int64), ("final_norm", c_void_p), ("head", Matrix),
+        ("table", c_void_p), ("table_is_bfloat16", c_int64), ("final_norm", c_void_p),
+        ("head", Matrix), ("embedding", Matrix),
     ]  # fmt: skip
 
 

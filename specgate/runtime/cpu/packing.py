@@ -14,7 +14,7 @@ from specgate import cpu_library
 from specgate.cpu_library import InstructionSet
 from specgate.runtime.cpu import panels
 from specgate.runtime.cpu.panels import Panels, pack
-from specgate.runtime.stored_weights import put_away, stand_in, weight_of
+from specgate.runtime.stored_weights import Codes, put_away, stand_in, weight_of
 
 COMPARED_ROWS = (1, 2, 4, 8)
 """A token alone, and a verification: what a forward's cost must not grow with."""
@@ -27,7 +27,7 @@ GAIN = 1.05
 """How much faster torch's product must be, so that noise seldom decides."""
 _REPEATS = 5
 """The best of several turns, so that a busy moment of the machine does not decide."""
-_DTYPES = (torch.float32, torch.bfloat16)
+_DTYPES = (torch.float32, torch.bfloat16, torch.int8)
 _log = logging.getLogger(__name__)
 
 Timer = Callable[[bool, int], float]
@@ -52,10 +52,8 @@ def pack_layers(model: nn.Module) -> bool:
     for layer in layers:
         _pack(layer, packed)
     for module in model.modules():
-        if type(module) is nn.Embedding and (shared := packed.get(weight_of(module).data_ptr())):
-            put_away(module, None, shared[1])
-            setattr(module, "forward", partial(_looked_up, shared[0]))  # noqa: B010
-            module.panels = shared[0]  # type: ignore[assignment]
+        if type(module) is nn.Embedding:
+            _pack_embedding(module, packed)
     _let_go_of_files(model)
     _log.info("weights are packed: %.0f MB, %.0f before", bytes_of(model) / 1e6, before / 1e6)
     return True
@@ -77,7 +75,9 @@ def bytes_of(model: nn.Module) -> int:
     """Return how many bytes the weights take in memory; those that several share count once."""
     held: dict[int, int] = {}
     for module in model.modules():
-        own = [*module.parameters(recurse=False), vars(module).get("stored_weight"), *(panels_of(module) or ())[:2]]
+        stored = vars(module).get("stored_weight")
+        own = [*module.parameters(recurse=False), *(stored if isinstance(stored, Codes) else [stored])]
+        own += panels_of(module) or ()
         for tensor in own:
             if isinstance(tensor, torch.Tensor):
                 held[tensor.data_ptr()] = tensor.untyped_storage().nbytes()
@@ -143,13 +143,26 @@ def _pack(layer: Any, packed: dict[int, tuple[Panels, nn.Parameter]]) -> None:
     layer.forward = partial(panels.linear, layer.panels)
 
 
+def _pack_embedding(layer: Any, packed: dict[int, tuple[Panels, nn.Parameter]]) -> None:
+    """Let an embedding look up the panels of a product that shares its weight. Codes are packed in any case."""
+    weight = weight_of(layer)
+    if isinstance(weight, Codes) and weight.data_ptr() not in packed:
+        packed[weight.data_ptr()] = pack(weight), stand_in(weight)
+    if shared := packed.get(weight.data_ptr()):
+        layer.panels = shared[0]
+        put_away(layer, None, shared[1])
+        layer.forward = partial(panels.looked_up, layer.panels)
+
+
 def _let_go_of_files(model: nn.Module) -> None:
     """Copy what was not packed: loaded weights are parts of mapped files, and one part keeps all of a file.
 
     Where more was left than packed the copies would take more than that gives back, and all stays as it is.
     """
     own = [one.data for one in model.parameters() if one.untyped_storage().nbytes() >= one.nbytes]
-    stored = [vars(module).get("stored_weight") for module in model.modules()]
+    # (Codes are no parts of a file.)
+    kept = [vars(module).get("stored_weight") for module in model.modules()]
+    stored = [one if isinstance(one, torch.Tensor) else None for one in kept]
     left = {one.data_ptr(): one for one in (*own, *stored) if one is not None}
     if 2 * sum(one.nbytes for one in left.values()) > bytes_of(model):
         return
@@ -159,7 +172,3 @@ def _let_go_of_files(model: nn.Module) -> None:
     for module, weight in zip(list(model.modules()), stored, strict=True):
         if weight is not None:
             cast(Any, module).stored_weight = copies[weight.data_ptr()]
-
-
-def _looked_up(shared: Panels, token_ids: torch.Tensor) -> torch.Tensor:
-    return panels.looked_up(shared.numbers, token_ids)[..., : shared.in_features]

@@ -6,8 +6,10 @@
 
 typedef float NAME(vec) __attribute__((vector_size(VECTOR_BYTES), aligned(4), may_alias));
 typedef uint32_t NAME(words) __attribute__((vector_size(VECTOR_BYTES), aligned(4), may_alias));
+typedef int32_t NAME(ints) __attribute__((vector_size(VECTOR_BYTES), aligned(4), may_alias));
 #define VEC NAME(vec)
 #define WORDS NAME(words)
+#define INTS NAME(ints)
 
 #include "product.h"
 #include "rows.h"
@@ -20,6 +22,7 @@ typedef uint32_t NAME(words) __attribute__((vector_size(VECTOR_BYTES), aligned(4
 #undef UNROLL
 #undef VEC
 #undef WORDS
+#undef INTS
 #undef TILE
 #undef MOST_PANELS
 #undef SUMS

@@ -2,7 +2,8 @@
 
    Each number of a result is one chain of fused multiply-adds, in the order of the inputs, whatever the number of rows
    that share a call and however many threads: a row's bits do not depend on who shares its forward. Weights in bfloat16
-   are widened on the way into a register, which is exact, so they give the bits of the same numbers in float32. */
+   are widened on the way into a register, which is exact, so they give the bits of the same numbers in float32. So do
+   codes, where their numbers are rounded once as in a file's own definition: see panels.py. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,6 +16,10 @@ enum { NONE, AVX2, AVX512, NEON };
 enum { FAILED_TO_ALLOCATE = 1, NO_SUCH_KERNELS = 2, FAILED_TO_RUN = 3, OUT_OF_RANGE = 4 };
 
 static inline int64_t rounded_up(int64_t n, int64_t to) { return (n + to - 1) / to * to; }
+/* A word has 1 << kind numbers. */
+static inline int64_t panel_words(const Matrix *matrix) {
+    return ((matrix->in + (1 << matrix->kind) - 1) >> matrix->kind) * LANES;
+}
 static inline int64_t num_panels(const Matrix *matrix) { return (matrix->out + LANES - 1) / LANES; }
 static inline int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 static inline int64_t most(int64_t a, int64_t b) { return a > b ? a : b; }

@@ -6,13 +6,20 @@
 
 enum { LANES = 16 }; /* Outputs of a panel. */
 
-/* A weight [out, in], packed in panels of 16 outputs: float32 [panels][in][16], or bfloat16 [panels][(in + 1) / 2][16][2],
-   whose pairs are two numbers of one output. The last panel is filled up with zeros, and so is an odd input. */
+/* How the numbers of a weight are stored, 1, 2, 4 or 8 in a word. A code is a whole number, of 8 bits with a sign or of 4
+   without one. */
+enum { FLOAT32, BFLOAT16, CODES_8, CODES_4, NUM_KINDS };
+
+/* A weight [out, in], packed in panels of 16 outputs: words [panels][in / numbers of a word][16]. A word has one number
+   in float32, two in bfloat16, four codes of 8 bits or eight of 4, the first one lowest, all of one output. The last
+   panel is filled up with zeros, and so is an odd input in bfloat16. A code stands for code * scale + offset; each block
+   of inputs has a scale, and perhaps an offset, for every output. */
 typedef struct {
     const void *panels;
     const float *bias; /* [panels * 16], or NULL. */
+    const float *scales, *offsets; /* Of codes: [panels][in / block][16]; no offsets: NULL. */
     int64_t out, in;
-    int64_t is_bfloat16;
+    int64_t kind, block; /* A block is a power of 2. */
 } Matrix;
 
 typedef struct {
@@ -29,10 +36,10 @@ typedef struct {
     const Layer *layers;
     int64_t num_layers, vocabulary, width, heads, kv_heads, head_dim, mlp_width, page_size;
     float scale, epsilon;
-    const void *embedding; /* [vocabulary, width]; NULL: it is the head's own matrix. */
-    int64_t embedding_is_bfloat16;
+    const void *table; /* The embedding [vocabulary, width]; NULL: it lies in panels. */
+    int64_t table_is_bfloat16;
     const float *final_norm;
-    Matrix head;
+    Matrix head, embedding;
 } Decoder;
 
 typedef void Range(int64_t begin, int64_t end, void *context);

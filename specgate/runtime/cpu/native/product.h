@@ -4,12 +4,14 @@
 #define SUMS VEC sums[MOST_ROWS][MOST_PANELS][VECTORS]
 #define WEIGHTS VEC weights[MOST_PANELS][VECTORS]
 
-/* How a part of a product lies in memory. Steps are in float32 numbers, or in pairs of bfloat16 ones. */
+/* How a part of a product lies in memory. Steps are in words. */
 typedef struct {
     const float *rows;
     int64_t row_step;
     const uint32_t *weights;
     int64_t input_step, panel_step;
+    const float *scales, *offsets;
+    int64_t scale_step, block; /* From panel to panel; inputs. */
     float *out;
     int64_t out_step;
     int64_t num_inputs;
@@ -61,7 +63,8 @@ INLINE void NAME(tile_float32)(const int rows, const int panels, TILE, int adds)
     NAME(end)(rows, panels, sums, tile);
 }
 
-INLINE void NAME(tile_bfloat16)(const int rows, const int panels, TILE) {
+INLINE void NAME(tile_bfloat16)(const int rows, const int panels, TILE, int adds) {
+    (void)adds;
     SUMS;
     WEIGHTS;
     NAME(begin)(rows, panels, sums, tile, 0);
@@ -82,16 +85,67 @@ INLINE void NAME(tile_bfloat16)(const int rows, const int panels, TILE) {
     NAME(end)(rows, panels, sums, tile);
 }
 
-#define TILES(rows) \
-    static void NAME(few_##rows)(TILE, int adds) { NAME(tile_float32)(rows, PANELS(rows), tile, adds); } \
-    static void NAME(one_##rows)(TILE, int adds) { NAME(tile_float32)(rows, 1, tile, adds); } \
-    static void NAME(few_short_##rows)(TILE) { NAME(tile_bfloat16)(rows, PANELS(rows), tile); } \
-    static void NAME(one_short_##rows)(TILE) { NAME(tile_bfloat16)(rows, 1, tile); }
+/* Codes become numbers in a register, on their way to all rows. */
+INLINE void NAME(tile_codes)(const int rows, const int panels, const int bits, const int has_offsets, TILE) {
+    SUMS;
+    WEIGHTS;
+    VEC scales[MOST_PANELS][VECTORS], offsets[MOST_PANELS][VECTORS];
+    WORDS words[MOST_PANELS][VECTORS];
+    const uint32_t *next = tile->weights;
+    NAME(begin)(rows, panels, sums, tile, 0);
+    for (int64_t k = 0, block = 0; k < tile->num_inputs; block += LANES) {
+        UNROLL for (int p = 0; p < panels; p++)
+            UNROLL for (int v = 0; v < VECTORS; v++) {
+                int64_t place = p * tile->scale_step + block + v * LANES_OF;
+                scales[p][v] = NAME(load)(tile->scales + place);
+                offsets[p][v] = has_offsets ? NAME(load)(tile->offsets + place) : (VEC){0};
+            }
+        for (int64_t end = k + tile->block; k < end; k += 32 / bits, next += tile->input_step) {
+            UNROLL for (int p = 0; p < panels; p++) {
+                UNROLL for (int v = 0; v < VECTORS; v++)
+                    words[p][v] = *(const WORDS *)(next + p * tile->panel_step + v * LANES_OF);
+                NAME(fetch)(next + (p + panels) * tile->panel_step);
+            }
+            UNROLL for (int i = 0; i < 32 / bits; i++) {
+                UNROLL for (int p = 0; p < panels; p++)
+                    UNROLL for (int v = 0; v < VECTORS; v++) {
+                        INTS codes = bits == 8 ? (INTS)(words[p][v] << (24 - 8 * (i % 4))) >> 24
+                                               : (INTS)(words[p][v] >> (4 * i) & 15u);
+                        VEC numbers = __builtin_convertvector(codes, VEC) * scales[p][v];
+                        if (has_offsets) numbers += offsets[p][v];
+                        weights[p][v] = numbers;
+                    }
+                NAME(step)(rows, panels, sums, weights, tile, k + i);
+            }
+        }
+    }
+    NAME(end)(rows, panels, sums, tile);
+}
+
+INLINE void NAME(tile_codes_8)(const int rows, const int panels, TILE, int adds) {
+    (void)adds;
+    if (tile->offsets)
+        NAME(tile_codes)(rows, panels, 8, 1, tile);
+    else
+        NAME(tile_codes)(rows, panels, 8, 0, tile);
+}
+
+/* What is stored in 4 bits has offsets: its codes have no sign. */
+INLINE void NAME(tile_codes_4)(const int rows, const int panels, TILE, int adds) {
+    (void)adds;
+    NAME(tile_codes)(rows, panels, 4, 1, tile);
+}
+
+#define TILES_OF(kind, rows) \
+    static void NAME(few_##kind##_##rows)(TILE, int adds) { NAME(tile_##kind)(rows, PANELS(rows), tile, adds); } \
+    static void NAME(one_##kind##_##rows)(TILE, int adds) { NAME(tile_##kind)(rows, 1, tile, adds); }
+#define TILES(rows) TILES_OF(float32, rows) TILES_OF(bfloat16, rows) TILES_OF(codes_8, rows) TILES_OF(codes_4, rows)
 TILES(1) TILES(2) TILES(3) TILES(4) TILES(5) TILES(6)
 #if MOST_ROWS > 6
 TILES(7) TILES(8) TILES(9) TILES(10) TILES(11) TILES(12)
 #endif
 #undef TILES
+#undef TILES_OF
 
 #if MOST_ROWS > 6
 #define OF_ROWS(name) \
@@ -103,17 +157,17 @@ TILES(7) TILES(8) TILES(9) TILES(10) TILES(11) TILES(12)
 #endif
 
 /* At most MOST_ROWS rows times so many panels. */
-static void NAME(tiles)(NAME(Tile) tile, int64_t rows, int64_t panels, int is_bfloat16, int adds) {
-    static void (*const few[])(TILE, int) = OF_ROWS(few_), (*const one[])(TILE, int) = OF_ROWS(one_);
-    static void (*const few_short[])(TILE) = OF_ROWS(few_short_), (*const one_short[])(TILE) = OF_ROWS(one_short_);
+static void NAME(tiles)(NAME(Tile) tile, int64_t rows, int64_t panels, int64_t kind, int adds) {
+    static void (*const few[NUM_KINDS][MOST_ROWS + 1])(TILE, int) = {
+        OF_ROWS(few_float32_), OF_ROWS(few_bfloat16_), OF_ROWS(few_codes_8_), OF_ROWS(few_codes_4_)};
+    static void (*const one[NUM_KINDS][MOST_ROWS + 1])(TILE, int) = {
+        OF_ROWS(one_float32_), OF_ROWS(one_bfloat16_), OF_ROWS(one_codes_8_), OF_ROWS(one_codes_4_)};
     while (panels > 0) {
         int64_t count = panels >= PANELS(rows) ? PANELS(rows) : 1;
-        int is_one = count < PANELS(rows);
-        if (is_bfloat16)
-            (is_one ? one_short : few_short)[rows](&tile);
-        else
-            (is_one ? one : few)[rows](&tile, adds);
+        (count < PANELS(rows) ? one : few)[kind][rows](&tile, adds);
         tile.weights += count * tile.panel_step;
+        if (tile.scales) tile.scales += count * tile.scale_step;
+        if (tile.offsets) tile.offsets += count * tile.scale_step;
         tile.out += count * LANES;
         panels -= count;
     }
@@ -152,7 +206,7 @@ enum { NAME(BLOCK) = 1 << 16 };
 /* Panels begin to end of one matrix, times all rows; out is its first panel's. */
 static void NAME(panels_times)(
     const NAME(Product) *job, const Matrix *matrix, int64_t begin, int64_t end, float *out) {
-    int64_t panel_step = (matrix->is_bfloat16 ? (matrix->in + 1) / 2 : matrix->in) * LANES;
+    int64_t panel_step = panel_words(matrix), scale_step = matrix->block ? matrix->in / matrix->block * LANES : 0;
     int64_t block = most(NAME(BLOCK) / most(matrix->in, 1) / MOST_ROWS, 1) * MOST_ROWS;
     float sums[MOST_ROWS * PANELS(1) * LANES];
     for (int64_t first = 0; first < job->num_rows; first += block) {
@@ -165,8 +219,11 @@ static void NAME(panels_times)(
                     .rows = job->rows + row * job->row_step, .row_step = job->row_step,
                     .weights = (const uint32_t *)matrix->panels + p * panel_step,
                     .input_step = LANES, .panel_step = panel_step,
+                    .scales = matrix->scales ? matrix->scales + p * scale_step : 0,
+                    .offsets = matrix->offsets ? matrix->offsets + p * scale_step : 0,
+                    .scale_step = scale_step, .block = matrix->block,
                     .out = sums, .out_step = count * LANES, .num_inputs = matrix->in,
-                }, rows, count, (int)matrix->is_bfloat16, 0);
+                }, rows, count, matrix->kind, 0);
                 const float *bias = matrix->bias ? matrix->bias + p * LANES : 0;
                 NAME(hand_out)(job, sums, bias, rows, count * LANES, out + row * job->out_step + p * LANES);
             }

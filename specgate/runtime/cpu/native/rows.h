@@ -50,28 +50,36 @@ typedef struct {
     int failed;
 } NAME(Pass);
 
+/* A number of a weight in panels. */
+INLINE float NAME(number)(const Matrix *matrix, int64_t out, int64_t in) {
+    int64_t kind = matrix->kind, lane = out % LANES;
+    uint32_t word = ((const uint32_t *)matrix->panels)[out / LANES * panel_words(matrix) + (in >> kind) * LANES + lane];
+    int64_t shift = (in & ((1 << kind) - 1)) << (5 - kind);
+    if (kind <= BFLOAT16) {
+        union { uint32_t bits; float number; } whole = {kind == FLOAT32 ? word : word >> shift << 16};
+        return whole.number;
+    }
+    int log = __builtin_ctzll((unsigned long long)matrix->block);
+    int64_t place = (out / LANES * (matrix->in >> log) + (in >> log)) * LANES + lane;
+    float code = kind == CODES_8 ? (float)(int8_t)(word >> shift) : (float)(word >> shift & 15u);
+    return code * matrix->scales[place] + (matrix->offsets ? matrix->offsets[place] : 0.0f);
+}
+
 static void NAME(embed)(int64_t begin, int64_t end, void *context) {
     const NAME(Pass) *pass = context;
     const Decoder *decoder = pass->decoder;
     int64_t width = decoder->width;
-    int64_t is_short = decoder->embedding ? decoder->embedding_is_bfloat16 : decoder->head.is_bfloat16;
     for (int64_t row = begin; row < end; row++) {
-        int64_t id = pass->batch->token_ids[row], first = id * width, step = 1;
-        const void *table = decoder->embedding;
+        int64_t id = pass->batch->token_ids[row];
         float *out = pass->hidden + row * pass->strides.width;
-        if (!table) {
-            table = decoder->head.panels;
-            first = id / LANES * (is_short ? (width + 1) / 2 * 2 : width) * LANES + id % LANES * (is_short ? 2 : 1);
-            step = LANES;
-        }
         for (int64_t i = 0; i < width; i++) {
-            if (is_short) {
-                /* Pairs stay side by side in a panel. */
-                int64_t place = step == 1 ? first + i : first + i / 2 * 2 * LANES + i % 2;
-                uint32_t bits = (uint32_t)((const uint16_t *)table)[place] << 16;
+            if (!decoder->table)
+                out[i] = NAME(number)(&decoder->embedding, id, i);
+            else if (decoder->table_is_bfloat16) {
+                uint32_t bits = (uint32_t)((const uint16_t *)decoder->table)[id * width + i] << 16;
                 memcpy(out + i, &bits, sizeof bits);
             } else
-                out[i] = ((const float *)table)[first + i * step];
+                out[i] = ((const float *)decoder->table)[id * width + i];
         }
     }
 }

@@ -9,12 +9,18 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from specgate import cpu_library
+from specgate.cpu_library import InstructionSet
+from specgate.runtime.cpu import native_calls
 from specgate.runtime.cpu.packing import panels_of
 from specgate.runtime.cpu.panels import linear, looked_up, pack
 from specgate.runtime.engine.graph_check import add_cpu_graphs
 from specgate.runtime.scheduler import Rows
+from specgate.runtime.stored_weights import Codes
 from tests.support.models import make_runner, quiet, write_model
 
+BEST = cpu_library.instruction_set()
+SETS = [BEST, InstructionSet.AVX2] if BEST is InstructionSet.AVX512 else [BEST]
 INPUTS, OUTPUTS, ROWS = (1, 2, 37), (1, 15, 16, 17, 129), (0, 1, 5, 12, 13, 17, 64, 300)
 LARGE = (1030, 257)
 """Enough multiply-adds for several threads; whole blocks of rows and panels, and parts of one."""
@@ -55,6 +61,35 @@ def test_bfloat16_gives_the_bits_of_the_same_numbers_in_float32() -> None:
             assert torch.equal(linear(pack(weight), rows), linear(pack(weight.float()), rows))
 
 
+def codes(out_features: int, bits: int, block: int, has_offsets: bool) -> Codes:
+    """Codes whose numbers are exact products, as those of files are."""
+    random = torch.Generator().manual_seed(out_features * block)
+    low, high = (0, 16) if bits == 4 else (-128, 128)
+    numbers = torch.randint(low, high, (out_features, 3 * block), generator=random, dtype=torch.int8)
+    scales, offsets = drawn(out_features, 3).half().float(), drawn(3, out_features).half().float().t()
+    return Codes(numbers, scales, offsets.contiguous() if has_offsets else None, bits)
+
+
+@pytest.mark.parametrize(
+    ("bits", "block", "has_offsets"), [(8, 32, False), (8, 16, False), (8, 32, True), (4, 32, True)]
+)
+@pytest.mark.parametrize("instructions", SETS)
+def test_codes_give_the_bits_of_the_same_numbers_in_float32(
+    instructions: InstructionSet, bits: int, block: int, has_offsets: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SPECGATE_CPU_KERNELS", instructions)
+    native_calls.kernels.cache_clear()
+    for out_features in OUTPUTS:
+        weight = codes(out_features, bits, block, has_offsets)
+        packed, rows = pack(weight), drawn(300, 3 * block)
+        expected = linear(pack(weight.numbers()), rows)
+        for num_rows in ROWS:
+            assert torch.equal(linear(packed, rows[:num_rows]), expected[:num_rows])
+        token_ids = torch.arange(out_features).view(1, -1)
+        assert torch.equal(looked_up(packed, token_ids)[0], weight.numbers())
+    native_calls.kernels.cache_clear()
+
+
 def test_a_rows_bits_are_its_own() -> None:
     packed, rows = pack(drawn(*LARGE), drawn(LARGE[0])), drawn(300, LARGE[1])
     together = linear(packed, rows)
@@ -84,7 +119,7 @@ def test_rows_and_weights_may_lie_anyhow() -> None:
 def test_an_embedding_that_shares_panels_is_looked_up(width: int, dtype: torch.dtype) -> None:
     weight = drawn(61, width, dtype=dtype)
     token_ids = torch.tensor([[0, 15, 16], [17, 60, 5]])
-    found = looked_up(pack(weight).numbers, token_ids)[..., :width]
+    found = looked_up(pack(weight), token_ids)
     assert found.dtype is torch.float32
     assert torch.equal(found, F.embedding(token_ids, weight.float()))
 

@@ -1,0 +1,70 @@
+"""A model's configuration, as transformers has it, from a GGUF file's values."""
+
+from typing import Any
+
+from specgate.errors import ModelLoadError
+from specgate.gguf.file import GgufFile
+
+ARCHITECTURES = {"llama": "llama", "qwen2": "qwen2", "qwen3": "qwen3"}
+"""Those that are read, and transformers' name of each."""
+_SIZES = {
+    "vocab_size": "vocab_size",
+    "hidden_size": "embedding_length",
+    "intermediate_size": "feed_forward_length",
+    "num_hidden_layers": "block_count",
+    "num_attention_heads": "attention.head_count",
+    "num_key_value_heads": "attention.head_count_kv",
+    "head_dim": "attention.key_length",
+    "max_position_embeddings": "context_length",
+}
+_MOST = 1 << 24
+
+
+def configuration(file: GgufFile) -> Any:
+    """Return a ``PretrainedConfig``.
+
+    Raises:
+        ModelLoadError: the architecture is not one that is read, or a value is missing or cannot be.
+    """
+    from transformers import AutoConfig
+
+    name = file.values.get("general.architecture")
+    if name not in ARCHITECTURES:
+        raise ModelLoadError(f"{file.path}: its architecture is {name!r}; read are {', '.join(ARCHITECTURES)}")
+    heads = _number(file, f"{name}.attention.head_count", int)
+    known = {
+        f"{name}.vocab_size": len(file.values.get("tokenizer.ggml.tokens", ())),
+        f"{name}.attention.head_count_kv": heads,
+        f"{name}.attention.key_length": _number(file, f"{name}.embedding_length", int) // max(heads, 1),
+    }
+    sizes = {own: _number(file, f"{name}.{key}", int, known.get(f"{name}.{key}")) for own, key in _SIZES.items()}
+    if wrong := {key: value for key, value in sizes.items() if not 0 < value < _MOST}:
+        raise ModelLoadError(f"{file.path}: sizes that cannot be: {wrong}")
+    if (scaling := file.values.get(f"{name}.rope.scaling.type", "none")) != "none":
+        raise ModelLoadError(f"{file.path}: its positions are scaled by {scaling!r}, which is not read")
+    if _number(file, f"{name}.rope.dimension_count", int, sizes["head_dim"]) != sizes["head_dim"]:
+        raise ModelLoadError(f"{file.path}: it turns a part of each head alone, which is not read")
+    has_biases = "blk.0.attn_q.bias" in file.tensors
+    return AutoConfig.for_model(
+        ARCHITECTURES[name],
+        **sizes,
+        # float32's nearest number to what its publishers wrote.
+        rms_norm_eps=float(f"{_number(file, f'{name}.attention.layer_norm_rms_epsilon', float):.6g}"),
+        rope_parameters={"rope_type": "default", "rope_theta": _number(file, f"{name}.rope.freq_base", float, 10000.0)},
+        tie_word_embeddings="output.weight" not in file.tensors,
+        attention_bias=has_biases,
+        bos_token_id=file.values.get("tokenizer.ggml.bos_token_id"),
+        eos_token_id=_ends(file),
+    )
+
+
+def _ends(file: GgufFile) -> list[int] | None:
+    ids = [file.values.get(f"tokenizer.ggml.{name}_token_id") for name in ("eos", "eot", "eom")]
+    return list(dict.fromkeys(one for one in ids if one is not None)) or None
+
+
+def _number(file: GgufFile, key: str, kind: type, otherwise: Any = None) -> Any:
+    value = file.values.get(key, otherwise)
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        raise ModelLoadError(f"{file.path}: {key} is {'missing' if value is None else 'no number'}")
+    return kind(value)

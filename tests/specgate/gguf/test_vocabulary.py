@@ -1,0 +1,52 @@
+"""A GGUF file's tokenizer cuts text as the folder's own does that it was written from."""
+
+from pathlib import Path
+
+import pytest
+
+from specgate.errors import ModelLoadError
+from specgate.tokenizer import load_tokenizer
+from tests.support.gguf_files import write_gguf
+from tests.support.services import HELD_OUT_PROMPTS, PAIR
+
+TEXTS = (*HELD_OUT_PROMPTS, "naïve 漢字 🙂 12345\n\n\ttabs  and   spaces ", "<|endoftext|>x<|endoftext|>", "")
+
+
+@pytest.fixture(scope="module")
+def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("gguf") / "x.gguf"
+    write_gguf(path, PAIR / "draft", "Q8_0", **{"tokenizer.chat_template": "{{ messages[0].content }}!"})
+    return path
+
+
+def test_texts_have_the_same_ids(file: Path) -> None:
+    ours, own = load_tokenizer(str(file)), load_tokenizer(str(PAIR / "draft"))
+    assert ours is not None
+    assert own is not None
+    for text in TEXTS:
+        ids = own(text)["input_ids"]
+        assert ours(text)["input_ids"] == ids
+        assert ours.decode(ids) == own.decode(ids) == text
+    assert ours.eos_token == own.eos_token
+    assert ours.apply_chat_template([{"role": "user", "content": "hello"}], tokenize=False) == "hello!"
+
+
+def test_a_text_begins_as_the_file_says(tmp_path: Path) -> None:
+    write_gguf(tmp_path / "x.gguf", PAIR / "draft", "Q8_0", **{"tokenizer.ggml.add_bos_token": True})
+    ours, own = load_tokenizer(str(tmp_path / "x.gguf")), load_tokenizer(str(PAIR / "draft"))
+    assert ours is not None
+    assert own is not None
+    assert ours("one two")["input_ids"] == [0, *own("one two")["input_ids"]]
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "told"),
+    [
+        ("tokenizer.ggml.model", "llama", "its tokenizer is 'llama'"),
+        ("tokenizer.ggml.pre", "tekken", "the pre-tokenizer 'tekken'; read are"),
+    ],
+)
+def test_a_tokenizer_that_is_not_read_is_named(name: str, value: str, told: str, tmp_path: Path) -> None:
+    write_gguf(tmp_path / "y.gguf", PAIR / "draft", "Q8_0", **{name: value})
+    with pytest.raises(ModelLoadError, match=told):
+        load_tokenizer(str(tmp_path / "y.gguf"))
