@@ -38,7 +38,7 @@ def tokenizer_of(file: GgufFile) -> "PreTrainedTokenizerBase | None":
         raise ModelLoadError(f"{file.path}: its tokenizer lacks tokens, their types or merges")
     vocabulary = {token: token_id for token_id, token in enumerate(tokens)}
     pairs = [tuple(merge.split(" ")) for merge in merges]
-    known = {name: tokens[values[f"{key}_token_id"]] for key, name in SPECIAL.items() if _is_id(values, key, tokens)}
+    special = {name: tokens[values[f"{key}_token_id"]] for key, name in SPECIAL.items() if _is_id(values, key, tokens)}
     if len(vocabulary) != len(tokens) or any(len(pair) != 2 for pair in pairs):
         raise ModelLoadError(f"{file.path}: it has a token twice, or a merge that is no pair")
     whole_tokens_first = values["pre"] == "llama-bpe"
@@ -53,11 +53,11 @@ def tokenizer_of(file: GgufFile) -> "PreTrainedTokenizerBase | None":
         backend.normalizer = normalizers.NFC()
     backend.add_special_tokens([AddedToken(token, special=True) for token in _of_kind(tokens, kinds, _CONTROL)])
     backend.add_tokens([AddedToken(token, normalized=False) for token in _of_kind(tokens, kinds, _USER_DEFINED)])
-    if values.get("add_bos_token", False) and "bos_token" in known:
-        _begin_with(backend, known["bos_token"])
+    if values.get("add_bos_token", False) and "bos_token" in special:
+        _begin_with(backend, special["bos_token"])
     return PreTrainedTokenizerFast(
         tokenizer_object=backend, chat_template=file.values.get("tokenizer.chat_template"),
-        clean_up_tokenization_spaces=False, **known,
+        clean_up_tokenization_spaces=False, **special,
     )  # fmt: skip
 
 

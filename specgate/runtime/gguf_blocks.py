@@ -13,7 +13,7 @@ import torch
 from specgate.gguf.file import GgufFile
 from specgate.runtime.stored_weights import Codes
 
-Bytes = np.ndarray[Any, np.dtype[np.uint8]]
+Bytes = np.ndarray[Any, np.dtype[Any]]
 Parts = tuple[Bytes, Bytes, Bytes | None]
 """Codes [blocks, numbers], and of each part of a block a scale and an offset, [blocks, parts]."""
 PLAIN = {"F32": np.float32, "F16": np.float16, "BF16": np.uint16}

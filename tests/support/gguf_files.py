@@ -11,7 +11,6 @@ import torch
 from gguf.quants import dequantize, quantize
 from transformers import AutoModelForCausalLM
 
-Kind = gguf.GGMLQuantizationType
 KINDS = ("F32", "F16", "BF16", "Q8_0", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q4_K", "Q5_K", "Q6_K")
 _SCALES = {"Q4_K": (0, 2), "Q5_K": (0, 2), "Q6_K": (208,)}
 """Where the float16 numbers of a block are."""
@@ -49,7 +48,9 @@ def write_gguf(path: Path, source: Path, kind: str, frequencies: Sequence[float]
     for name, value in (own | changes).items():
         if value is None:
             continue
-        writers = {bool: writer.add_bool, int: writer.add_uint32, float: writer.add_float32, str: writer.add_string}
+        writers: dict[type, Any] = {
+            bool: writer.add_bool, int: writer.add_uint32, float: writer.add_float32, str: writer.add_string,
+        }  # fmt: skip
         writers[type(value)](name, value)
     for name, weight in list(model.state_dict().items()):
         if name == "lm_head.weight" and config.tie_word_embeddings:
@@ -58,7 +59,7 @@ def write_gguf(path: Path, source: Path, kind: str, frequencies: Sequence[float]
         heads = {"q_proj": config.num_attention_heads, "k_proj": config.num_key_value_heads}.get(stem.split(".")[-1])
         turned = architecture == "llama" and heads is not None
         numbers = _by_pairs(weight, heads or 1) if turned else weight
-        own_kind = Kind[kind] if weight.ndim == 2 else Kind.F32
+        own_kind = gguf.GGMLQuantizationType[kind] if weight.ndim == 2 else gguf.GGMLQuantizationType.F32
         stored = _blocks(numbers.numpy(), own_kind)
         writer.add_tensor(_own_name(stem) + f".{part}", stored, raw_dtype=own_kind)
         read = torch.from_numpy(np.array(dequantize(stored, own_kind), np.float32)).view(numbers.shape)

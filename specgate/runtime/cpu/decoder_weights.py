@@ -1,5 +1,7 @@
 """A decoder of Llama's form as C reads it: where its weights are, and how its heads are turned."""
 
+from typing import cast
+
 import torch
 
 from specgate.runtime.cpu import native_calls
@@ -34,7 +36,8 @@ class DecoderWeights:
 
     def _whole(self, form: DecoderForm) -> Decoder:
         panels = panels_of(form.embedding)
-        table = None if panels else weight_of(form.embedding).contiguous()
+        # (Codes are always in panels.)
+        table = None if panels else cast(torch.Tensor, weight_of(form.embedding)).contiguous()
         if table is not None:
             self._kept.append(table)
         mlp_widths = {layer.mlp.gate.out_features for layer in form.layers if layer.mlp} or {0}

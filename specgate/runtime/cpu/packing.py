@@ -44,7 +44,8 @@ def pack_layers(model: nn.Module) -> bool:
         return False
     weights = [weight_of(layer) for layer in layers]
     # torch would have to widen what is kept short in every call.
-    if all(weight.dtype is torch.float32 for weight in weights) and is_torch_faster(weights):
+    plain = [weight for weight in weights if isinstance(weight, torch.Tensor) and weight.dtype is torch.float32]
+    if len(plain) == len(weights) and is_torch_faster(plain):
         _log.info("torch's own products serve: they are the faster ones on this processor")
         return False
     before = bytes_of(model)
