@@ -37,8 +37,9 @@ class Desk:
         rows = [Row(token_ids[i], int(lengths[i]), len(new)) for i, new in enumerate(sampled)]
         with self._board:
             lines = [Line(*both) for both in zip(rows, self._rows.match(rows), strict=True)]
-            if self._width and rows and all(one.drafting for one in lines):
-                # Nothing but decoding ran: no prompts, and no pause.
+            is_decoding = all(row.num_new for row in rows) and any(one.drafting for one in lines)
+            if self._width and is_decoding:
+                # No prompts ran, and there was no pause.
                 self._learn(start_s, rows)
             opened = [session for one in lines if (session := self._followed(one)) is not None]
             self._rows.remember([one.session for one in lines], start_s)

@@ -6,10 +6,12 @@ import threading
 import time
 from collections.abc import Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 import grpc
 
+from specgate_vllm.drafter import Drafter
 from specgate_vllm.report import Report
 from specgate_vllm.rows import Rows
 from specgate_vllm.session import Session
@@ -59,8 +61,14 @@ class Link:
     def _start(self, opened: Sequence[Session], rounds: Sequence[tuple[Session, pb.DraftRound]]) -> None:
         for session in opened:
             session.task = self._loop.create_task(self._talk(session))
+            session.task.add_done_callback(partial(self._left, session.drafter))
         for session, message in rounds:
             session.outbox.put_nowait(pb.DraftRequest(round=message))
+
+    def _left(self, drafter: Drafter, _: object) -> None:
+        """Count a session out, also one that was cancelled before it began."""
+        with self._board:
+            drafter.num_sessions -= 1
 
     async def _talk(self, session: Session) -> None:
         """Read a session's stream to its end. Whatever comes of it costs drafts and nothing else."""
@@ -88,7 +96,6 @@ class Link:
 
     def _ended(self, session: Session, code: grpc.StatusCode | None, why: str) -> None:
         """Draw the conclusions for a drafter of a stream's end; no ``why``: we closed it."""
-        session.drafter.num_sessions -= 1
         self._report.counts[f"sessions_{code.name.lower() if code else 'lost' if why else 'closed'}"] += 1
         if code is Code.INVALID_ARGUMENT:
             # Too long for the draft model, say: another session of the same request would fare alike.

@@ -3,7 +3,7 @@
 from typing import Any
 
 from specgate.errors import ModelLoadError
-from specgate.gguf.file import GgufFile
+from specgate.gguf.file import GgufFile, naming
 
 ARCHITECTURES = {"llama": "llama", "qwen2": "qwen2", "qwen3": "qwen3"}
 """Those that are read, and transformers' name of each."""
@@ -17,7 +17,7 @@ _SIZES = {
     "head_dim": "attention.key_length",
     "max_position_embeddings": "context_length",
 }
-_MOST = 1 << 24
+_MOST, _MOST_LAYERS = 1 << 24, 1 << 10
 
 
 def configuration(file: GgufFile) -> Any:
@@ -26,6 +26,11 @@ def configuration(file: GgufFile) -> Any:
     Raises:
         ModelLoadError: the architecture is not one that is read, or a value is missing or cannot be.
     """
+    with naming(file):
+        return _configuration(file)
+
+
+def _configuration(file: GgufFile) -> Any:
     from transformers import AutoConfig
 
     name = file.values.get("general.architecture")
@@ -40,8 +45,10 @@ def configuration(file: GgufFile) -> Any:
     sizes = {own: _number(file, f"{name}.{key}", int, known.get(f"{name}.{key}")) for own, key in _SIZES.items()}
     if wrong := {key: value for key, value in sizes.items() if not 0 < value < _MOST}:
         raise ModelLoadError(f"{file.path}: sizes that cannot be: {wrong}")
-    if (scaling := file.values.get(f"{name}.rope.scaling.type", "none")) != "none":
-        raise ModelLoadError(f"{file.path}: its positions are scaled by {scaling!r}, which is not read")
+    num_layers = sizes["num_hidden_layers"]
+    if num_layers > _MOST_LAYERS or not all(f"blk.{i}.attn_norm.weight" in file.tensors for i in range(num_layers)):
+        raise ModelLoadError(f"{file.path}: there are no tensors for {num_layers} layers")
+    _check_positions(file, name)
     if _number(file, f"{name}.rope.dimension_count", int, sizes["head_dim"]) != sizes["head_dim"]:
         raise ModelLoadError(f"{file.path}: it turns a part of each head alone, which is not read")
     has_biases = "blk.0.attn_q.bias" in file.tensors
@@ -56,6 +63,14 @@ def configuration(file: GgufFile) -> Any:
         bos_token_id=file.values.get("tokenizer.ggml.bos_token_id"),
         eos_token_id=_ends(file),
     )
+
+
+def _check_positions(file: GgufFile, name: str) -> None:
+    """Raise ModelLoadError where positions are scaled. Where a file does not say how, llama.cpp scales linearly."""
+    kind = file.values.get(f"{name}.rope.scaling.type", "linear")
+    factors = [file.values.get(f"{name}.rope.{key}", 1.0) for key in ("scaling.factor", "scale_linear")]
+    if kind != "none" and (kind != "linear" or not set(factors) <= {0.0, 1.0}):
+        raise ModelLoadError(f"{file.path}: its positions are scaled by {kind!r}, which is not read")
 
 
 def _ends(file: GgufFile) -> list[int] | None:

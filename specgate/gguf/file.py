@@ -5,6 +5,8 @@ Format: https://github.com/ggml-org/ggml/blob/master/docs/gguf.md, versions 2 an
 
 import os
 import struct
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
@@ -17,6 +19,8 @@ from specgate.errors import ModelLoadError
 SUFFIX = ".gguf"
 _MAGIC, _VERSIONS = b"GGUF", (2, 3)
 _MOST_DIMENSIONS, _MOST_ALIGNMENT = 4, 1 << 16
+_MOST = {"values": 1 << 12, "tensors": 1 << 16, "texts in an array": 1 << 22}
+"""What takes more memory than its bytes in the file is bounded: the largest models have a tenth of this."""
 _STRING, _ARRAY = 8, 9
 _NUMBERS = {
     0: "<u1",
@@ -103,7 +107,20 @@ class GgufFile:
 
 def is_gguf(name: str) -> bool:
     """Return whether ``name`` is that of a GGUF file."""
-    return name.endswith(SUFFIX)
+    return name.lower().endswith(SUFFIX) and not Path(name).is_dir()
+
+
+@contextmanager
+def naming(file: GgufFile) -> Iterator[None]:
+    """Let whatever goes wrong with the values of a file be a ModelLoadError that names it."""
+    try:
+        yield
+    except ModelLoadError:
+        raise
+    # What values of a wrong type or size make transformers and tokenizers raise is not of one kind.
+    except Exception as error:
+        first_line = (str(error).strip().splitlines() or [""])[0]
+        raise ModelLoadError(f"{file.path}: {type(error).__name__}: {first_line}") from error
 
 
 def read_gguf(path: str) -> GgufFile:
@@ -208,12 +225,14 @@ class _Reader:
     def _check_count(self, what: str, count: int, least_bytes: int) -> None:
         if count * least_bytes > self._left:
             raise _BrokenFile(f"it has {count} {what}, and {self._left} bytes left")
+        if count > _MOST.get(what, count):
+            raise _BrokenFile(f"it has {count} {what}; {_MOST[what]} are read at the most")
 
     def _unpack(self, form: str) -> tuple[int, ...]:
         return struct.unpack(form, self._bytes(struct.calcsize(form)))
 
     def _bytes(self, count: int) -> bytes:
         if count > self._left or len(data := self._file.read(count)) != count:
-            raise _BrokenFile(f"it ends {count - self._left} bytes too soon")
+            raise _BrokenFile("it ends too soon")
         self._left -= count
         return data

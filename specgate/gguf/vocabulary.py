@@ -4,12 +4,12 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from specgate.errors import ModelLoadError
-from specgate.gguf.file import GgufFile
+from specgate.gguf.file import GgufFile, naming
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
-_CONTROL, _USER_DEFINED = 3, 4
+_CONTROL, _USER_DEFINED, _UNUSED = 3, 4, 5
 _QWEN2 = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 )
@@ -23,7 +23,12 @@ def tokenizer_of(file: GgufFile) -> "PreTrainedTokenizerBase | None":
     Raises:
         ModelLoadError: it is of a kind that is not read, or its parts do not fit together.
     """
-    from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers
+    with naming(file):
+        return _tokenizer(file)
+
+
+def _tokenizer(file: GgufFile) -> "PreTrainedTokenizerBase | None":
+    from tokenizers import Tokenizer, decoders, models, normalizers
     from transformers import PreTrainedTokenizerFast
 
     values = {name.removeprefix("tokenizer.ggml."): value for name, value in file.values.items()}
@@ -36,24 +41,23 @@ def tokenizer_of(file: GgufFile) -> "PreTrainedTokenizerBase | None":
         raise ModelLoadError(f"{file.path}: its tokenizer is {told}; read are 'gpt2' with {known}")
     if not isinstance(tokens, list) or not isinstance(merges, list) or kinds is None or len(kinds) != len(tokens):
         raise ModelLoadError(f"{file.path}: its tokenizer lacks tokens, their types or merges")
-    vocabulary = {token: token_id for token_id, token in enumerate(tokens)}
+    num_own = len(tokens)
+    # As in the tokenizers of Qwen and Llama, what comes behind the vocabulary is added to it.
+    while num_own and kinds[num_own - 1] in (_CONTROL, _USER_DEFINED, _UNUSED):
+        num_own -= 1
+    vocabulary = {token: token_id for token_id, token in enumerate(tokens[:num_own])}
     pairs = [tuple(merge.split(" ")) for merge in merges]
     special = {name: tokens[values[f"{key}_token_id"]] for key, name in SPECIAL.items() if _is_id(values, key, tokens)}
-    if len(vocabulary) != len(tokens) or any(len(pair) != 2 for pair in pairs):
+    if len(vocabulary) != num_own or any(len(pair) != 2 for pair in pairs):
         raise ModelLoadError(f"{file.path}: it has a token twice, or a merge that is no pair")
-    whole_tokens_first = values["pre"] == "llama-bpe"
-    try:
-        backend = Tokenizer(models.BPE(vocabulary, pairs, ignore_merges=whole_tokens_first))
-    # What the library raises where a merge has no token is of no kind of its own.
-    except Exception as error:
-        raise ModelLoadError(f"{file.path}: its tokenizer: {error}") from error
+    is_llama = values["pre"] == "llama-bpe"
+    backend = Tokenizer(models.BPE(vocabulary, pairs, ignore_merges=is_llama))
     backend.pre_tokenizer = _PRE_TOKENIZERS[values["pre"]]()
     backend.decoder = decoders.ByteLevel()
     if values["pre"] == "qwen2":
         backend.normalizer = normalizers.NFC()
-    backend.add_special_tokens([AddedToken(token, special=True) for token in _of_kind(tokens, kinds, _CONTROL)])
-    backend.add_tokens([AddedToken(token, normalized=False) for token in _of_kind(tokens, kinds, _USER_DEFINED)])
-    if values.get("add_bos_token", False) and "bos_token" in special:
+    _add(backend, tokens, kinds)
+    if values.get("add_bos_token", is_llama) and "bos_token" in special:
         _begin_with(backend, special["bos_token"])
     return PreTrainedTokenizerFast(
         tokenizer_object=backend, chat_template=file.values.get("tokenizer.chat_template"),
@@ -66,8 +70,17 @@ def _is_id(values: dict[str, Any], key: str, tokens: list[str]) -> bool:
     return isinstance(token_id, int) and 0 <= token_id < len(tokens)
 
 
-def _of_kind(tokens: list[str], kinds: Any, kind: int) -> list[str]:
-    return [token for token, own in zip(tokens, kinds, strict=True) if own == kind]
+def _add(backend: Any, tokens: list[str], kinds: Any) -> None:
+    """Add tokens that are cut out of a text whole, in the order of their ids. Raises ValueError: an id is another."""
+    from tokenizers import AddedToken
+
+    for token_id, (token, kind) in enumerate(zip(tokens, kinds, strict=True)):
+        if kind == _CONTROL:
+            backend.add_special_tokens([AddedToken(token, special=True, normalized=False)])
+        elif kind == _USER_DEFINED:
+            backend.add_tokens([AddedToken(token, normalized=False)])
+        if kind in (_CONTROL, _USER_DEFINED) and backend.token_to_id(token) != token_id:
+            raise ValueError(f"the token {token!r} is {token_id} and {backend.token_to_id(token)}")
 
 
 def _begin_with(backend: Any, token: str) -> None:
@@ -78,12 +91,13 @@ def _begin_with(backend: Any, token: str) -> None:
     )
 
 
-def _by_pattern(pattern: str) -> Callable[[], Any]:
+def _by_pattern(pattern: str, *, trim_offsets: bool) -> Callable[[], Any]:
     def make() -> Any:
         from tokenizers import Regex, pre_tokenizers
 
         split = pre_tokenizers.Split(Regex(pattern), "isolated")
-        return pre_tokenizers.Sequence([split, pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)])
+        pieces = pre_tokenizers.ByteLevel(add_prefix_space=False, trim_offsets=trim_offsets, use_regex=False)
+        return pre_tokenizers.Sequence([split, pieces])
 
     return make
 
@@ -101,6 +115,7 @@ def _smollm() -> Any:
 
 
 _PRE_TOKENIZERS = {
-    "gpt-2": _gpt2, "smollm": _smollm, "qwen2": _by_pattern(_QWEN2), "llama-bpe": _by_pattern(_LLAMA3),
+    "gpt-2": _gpt2, "smollm": _smollm, "qwen2": _by_pattern(_QWEN2, trim_offsets=False),
+    "llama-bpe": _by_pattern(_LLAMA3, trim_offsets=True),
 }  # fmt: skip
 """How text is cut before BPE, by what llama.cpp calls it (llama-vocab.cpp)."""

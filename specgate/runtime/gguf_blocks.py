@@ -1,7 +1,7 @@
 """What the blocks of a GGUF file say, as codes with a scale and perhaps an offset.
 
-The numbers are those of ggml's own definitions (ggml-quants.c), to the bit: a code times a scale is exact or, in Q6_K,
-rounded once as there.
+The numbers are those of ggml's own definitions (ggml-quants.c), but for the sign of a zero: a code times a scale is
+exact or, in Q6_K, rounded once as there.
 """
 
 from collections.abc import Callable

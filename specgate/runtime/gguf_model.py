@@ -9,7 +9,7 @@ from torch import nn
 
 from specgate.errors import ModelLoadError
 from specgate.gguf.file import GgufFile
-from specgate.runtime.gguf_blocks import tensor_of
+from specgate.runtime.gguf_blocks import PLAIN, tensor_of
 from specgate.runtime.stored_weights import Codes, Weight, keep, stand_in
 
 _TOP = {"token_embd": "model.embed_tokens", "output_norm": "model.norm", "output": "lm_head"}
@@ -43,7 +43,6 @@ def load_gguf_model(file: GgufFile, config: Any, dtype: torch.dtype, *, keeps_st
     with torch.device("meta"):
         model = AutoModelForCausalLM.from_config(config, dtype=dtype, attn_implementation="eager")
     _check_shapes(file, model)
-    stand_ins: dict[str, nn.Parameter] = {}
     for name in file.tensors:
         if name == _FREQUENCIES:
             continue
@@ -51,7 +50,7 @@ def load_gguf_model(file: GgufFile, config: Any, dtype: torch.dtype, *, keeps_st
         weight = _turned(tensor_of(file, name), name, config)
         is_plain = part == "weight" and type(module) in (nn.Linear, nn.Embedding)
         if keeps_stored and is_plain and weight.dtype is not torch.float32:
-            keep(module, weight, stand_ins.setdefault(name, stand_in(weight)))
+            keep(module, weight, stand_in(weight))
         else:
             whole = weight.numbers() if isinstance(weight, Codes) else weight
             setattr(module, part, nn.Parameter(whole.to(dtype), requires_grad=False))
@@ -71,8 +70,9 @@ def _check_shapes(file: GgufFile, model: Any) -> None:
             module, part = _place(name, model, file.path)
             found[id(module), part] = name
             wanted = tuple(getattr(module, part).shape)
-            if tensor.shape != wanted:
-                raise ModelLoadError(f"{file.path}: the tensor {name} is {tensor.shape}, where {wanted} is needed")
+            if tensor.shape != wanted or (len(wanted) == 1 and tensor.kind.name not in PLAIN):
+                told = f"{tensor.shape} in {tensor.kind.name}, where {wanted} is needed"
+                raise ModelLoadError(f"{file.path}: the tensor {name} is {told}")
     tied = model.get_output_embeddings() if model.config.tie_word_embeddings else None
     for path, module in model.named_modules():
         for part, _ in module.named_parameters(recurse=False):

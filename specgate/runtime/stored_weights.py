@@ -57,7 +57,9 @@ class Codes(NamedTuple):
     def numbers(self, rows: Any = slice(None)) -> torch.Tensor:
         """Return rows as float32 [..., in]; ``rows`` is an index of the first dimension."""
         scaled = self.codes[rows].unflatten(-1, (-1, self.block)) * self.scales[rows].unsqueeze(-1)
-        return (scaled if self.offsets is None else scaled + self.offsets[rows].unsqueeze(-1)).flatten(-2)
+        if self.offsets is not None:
+            scaled += self.offsets[rows].unsqueeze(-1)
+        return scaled.flatten(-2)
 
 
 Weight = torch.Tensor | Codes

@@ -2,7 +2,7 @@
 
 import asyncio
 import math
-from collections.abc import AsyncIterator, Collection, Sequence
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from importlib.util import find_spec
@@ -17,6 +17,7 @@ from orchestrator.policy.gates import Gate
 from orchestrator.terminal.model_options import ModelOptions
 from orchestrator.terminal.prompts import Prompt
 from orchestrator.terminal.request_options import fixed_gamma
+from specgate.errors import ServiceUnavailable
 from specgate.gguf.file import is_gguf
 from specgate_lab.bench.row_names import (
     DRAFT,
@@ -85,13 +86,14 @@ async def bare_variants(
     Where the library does not draft for this target with this draft, ``log`` says so, and those variants are missing.
     On a GPU none has all cores: it would be the same one again, with another copy of the target.
     """
-    loops = _loops(models, cores, assisted) | _llama_cpp_loops(models, cores, assisted)
+    loops = _loops(models, cores, assisted)
     all_cores = loops.pop(TARGET_HF_ALL_CORES, None)
     async with AsyncExitStack() as stack:
         await _start(loops.values(), stack)
         if all_cores is not None and loops[TARGET_HF].device == "cpu":
             loops[TARGET_HF_ALL_CORES] = all_cores
             await _start([all_cores], stack)
+            loops |= await _started(_llama_cpp_loops(models, cores, assisted), stack, log)
         variants: dict[str, Decode] = {name: loop.run for name, loop in loops.items()}
         for name, loop in loops.items():
             if loop.no_assistant:
@@ -105,6 +107,20 @@ async def _start(loops: Collection[BareLoopProcess], stack: AsyncExitStack) -> N
     for loop in loops:
         stack.push_async_callback(loop.stop)
     await asyncio.gather(*(loop.start() for loop in loops))
+
+
+async def _started(
+    loops: Mapping[str, BareLoopProcess], stack: AsyncExitStack, log: Console
+) -> dict[str, BareLoopProcess]:
+    """Return those that could be started; ``log`` says of the others why not."""
+    started = {}
+    for name, loop in loops.items():
+        try:
+            await _start([loop], stack)
+            started[name] = loop
+        except ServiceUnavailable as error:
+            log.print(f"no {name}: {error}", style="yellow", markup=False)
+    return started
 
 
 def _loops(models: ModelOptions, cores: tuple[int, int] | None, assisted: bool) -> dict[str, BareLoopProcess]:

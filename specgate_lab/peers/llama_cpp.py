@@ -1,6 +1,6 @@
 """llama.cpp in a process of its own, by the package xllamacpp: what the benchmark of a GGUF file is compared with.
 
-It is spoken to as ``hf_baseline`` is, and a request with a ``schedule`` is for its own speculation with a draft model.
+It is spoken to as ``hf_baseline`` is. With ``--assistant`` it speculates with that file as its draft model.
 """
 
 import argparse
@@ -8,10 +8,6 @@ import json
 import os
 import sys
 from typing import Any
-
-DRAFTED = "draft"
-"""The schedule of its own speculation."""
-_CONTEXT = 4096
 
 
 def main() -> None:
@@ -37,9 +33,11 @@ def _server(arguments: argparse.Namespace) -> Any:
 
     params = xllamacpp.CommonParams()
     params.model.path = arguments.model
-    params.n_ctx, params.n_parallel = _CONTEXT, 1
+    # Its context is the model's own.
+    params.n_ctx, params.n_parallel, params.n_gpu_layers = 0, 1, 0
     params.cpuparams.n_threads = params.cpuparams_batch.n_threads = arguments.threads
     if arguments.assistant:
+        params.speculative.types = [xllamacpp.common_speculative_type.COMMON_SPECULATIVE_TYPE_DRAFT_SIMPLE]
         draft = params.speculative.draft
         draft.mparams.path = arguments.assistant
         draft.cpuparams.n_threads = draft.cpuparams_batch.n_threads = arguments.threads
@@ -56,6 +54,8 @@ def _run(
         "return_tokens": True, "cache_prompt": False,
     }  # fmt: skip
     answer = server.handle_completions(request)
+    if "error" in answer:
+        raise RuntimeError(f"llama.cpp: {answer['error']}")
     timings = answer["timings"]
     # Its clock begins at the end of the prompt, and the first token comes of that.
     return {"token_ids": answer["tokens"], "num_first": 1, "decode_s": timings["predicted_ms"] / 1000}

@@ -109,7 +109,8 @@ def _tokenizer(writer: Any, source: Path, config: Any) -> dict[str, Any]:
         return {"tokenizer.ggml.eos_token_id": config.eos_token_id}
     told = json.loads(file.read_text())
     special = {one["id"] for one in told["added_tokens"]}
-    vocabulary = sorted(told["model"]["vocab"].items(), key=lambda both: both[1])
+    known = told["model"]["vocab"] | {one["content"]: one["id"] for one in told["added_tokens"]}
+    vocabulary = sorted(known.items(), key=lambda both: both[1])
     writer.add_token_list([token for token, _ in vocabulary])
     writer.add_token_types([3 if token_id in special else 1 for _, token_id in vocabulary])
     writer.add_token_merges([merge if isinstance(merge, str) else " ".join(merge) for merge in told["model"]["merges"]])

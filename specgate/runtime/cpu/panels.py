@@ -4,7 +4,7 @@ torch takes two to three times as long for 4 rows as for one, although what is r
 (``native/product.h``) takes about as long for both, and a row's numbers do not depend on other rows of its call.
 bfloat16 stays that in memory and is widened on its way into a register: float32's numbers at half the bytes. So do
 codes of 8 and 4 bits: code * scale is exact where the scale was float16 times a small whole number, or rounded once as
-in the definition of its kind, so the bits are those of the same numbers in float32.
+in the definition of its kind, so the bits are those of the same numbers in float32 (a zero may have another sign).
 """
 
 from typing import Any, NamedTuple, Self, cast

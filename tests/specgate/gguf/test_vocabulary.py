@@ -1,11 +1,13 @@
 """A GGUF file's tokenizer cuts text as the folder's own does that it was written from."""
 
+import json
+import shutil
 from pathlib import Path
 
 import pytest
 
 from specgate.errors import ModelLoadError
-from specgate.tokenizer import load_tokenizer
+from specgate.tokenizer import fingerprint, load_tokenizer
 from tests.support.gguf_files import write_gguf
 from tests.support.services import HELD_OUT_PROMPTS, PAIR
 
@@ -37,6 +39,25 @@ def test_a_text_begins_as_the_file_says(tmp_path: Path) -> None:
     assert ours is not None
     assert own is not None
     assert ours("one two")["input_ids"] == [0, *own("one two")["input_ids"]]
+    # Llama 3's files do not say it.
+    write_gguf(tmp_path / "y.gguf", PAIR / "draft", "Q8_0", **{"tokenizer.ggml.pre": "llama-bpe"})
+    llama = load_tokenizer(str(tmp_path / "y.gguf"))
+    assert llama is not None
+    assert llama("one")["input_ids"][0] == 0
+
+
+def test_tokens_behind_the_vocabulary_are_added_to_it(tmp_path: Path) -> None:
+    """As in the folders of Qwen and Llama: a draft's folder and a target's file have the same fingerprint."""
+    source = Path(shutil.copytree(PAIR / "draft", tmp_path / "draft"))
+    told = json.loads((source / "tokenizer.json").read_text())
+    told["added_tokens"].append(told["added_tokens"][0] | {"id": 4096, "content": "<|im_end|>"})
+    (source / "tokenizer.json").write_text(json.dumps(told))
+    write_gguf(tmp_path / "x.gguf", source, "Q8_0")
+    ours, own = load_tokenizer(str(tmp_path / "x.gguf")), load_tokenizer(str(source))
+    assert ours is not None
+    assert own is not None
+    assert ours("one<|im_end|>two")["input_ids"] == own("one<|im_end|>two")["input_ids"]
+    assert fingerprint(ours) == fingerprint(own)
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 """A GGUF file's model is the one that llama.cpp's own library reads from it: the same numbers, to the bit."""
 
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -110,6 +111,7 @@ def renamed(one: bytes, other: bytes) -> Callable[[bytes], bytes]:
 BROKEN: dict[str, tuple[Callable[[bytes], bytes], str]] = {
     "an architecture": (renamed(b"\5\0\0\0\0\0\0\0llama", b"\5\0\0\0\0\0\0\0mamba"), "its architecture is 'mamba'"),
     "a missing size": (renamed(b"llama.block_count", b"llama.block_cOUNT"), "llama.block_count is missing"),
+    "a missing tensor": (renamed(b"blk.1.ffn_up.", b"blk.1.ffn_UP."), "ffn_UP.weight has no place"),
     "a tensor without a place": (renamed(b"blk.0.attn_q.", b"blk.0.attn_X."), "attn_X.weight has no place"),
     "a layer too many": (renamed(b"blk.1.attn_q.", b"blk.7.attn_q."), "blk.7.attn_q.weight has no place"),
 }
@@ -125,7 +127,10 @@ def test_what_does_not_fit_together_is_named(case: str, source: Path, tmp_path: 
 
 
 CHANGED: dict[str, tuple[dict[str, Any], str]] = {
-    "more layers than tensors": ({"llama.block_count": 3}, "there is no tensor for model.layers.2"),
+    "more layers than tensors": ({"llama.block_count": 3}, "there are no tensors for 3 layers"),
+    "layers without end": ({"llama.block_count": 1 << 23}, "there are no tensors for 8388608 layers"),
+    "a size that is no number": ({"llama.embedding_length": math.nan}, "ValueError"),
+    "positions scaled by default": ({"llama.rope.scale_linear": 4.0}, "scaled by 'linear'"),
     "another width": ({"llama.feed_forward_length": 64}, "where .* is needed"),
     "no layers": ({"llama.block_count": 0}, "sizes that cannot be"),
     "scaled positions": ({"llama.rope.scaling.type": "yarn"}, "scaled by 'yarn'"),

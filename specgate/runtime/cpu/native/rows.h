@@ -62,7 +62,8 @@ INLINE float NAME(number)(const Matrix *matrix, int64_t out, int64_t in) {
     int log = __builtin_ctzll((unsigned long long)matrix->block);
     int64_t place = (out / LANES * (matrix->in >> log) + (in >> log)) * LANES + lane;
     float code = kind == CODES_8 ? (float)(int8_t)(word >> shift) : (float)(word >> shift & 15u);
-    return code * matrix->scales[place] + (matrix->offsets ? matrix->offsets[place] : 0.0f);
+    float scaled = code * matrix->scales[place];
+    return matrix->offsets ? scaled + matrix->offsets[place] : scaled;
 }
 
 static void NAME(embed)(int64_t begin, int64_t end, void *context) {
