@@ -15,7 +15,6 @@ import sys
 import time
 from typing import TYPE_CHECKING, Any
 
-from specgate.gguf.file import is_gguf
 from specgate_lab.peers.hf_assisted import SpeculativeLoop
 
 if TYPE_CHECKING:
@@ -128,6 +127,7 @@ def load_model(model: str, dtype: str, device: "torch.device") -> Any:
     from transformers import AutoModelForCausalLM
     from transformers.utils import logging
 
+    from specgate.gguf.file import is_gguf
     from specgate.types import dtype_on
 
     logging.disable_progress_bar()
