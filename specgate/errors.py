@@ -22,7 +22,7 @@
 Foreign exceptions become one of these at the seam that meets them: ``rpc/status.py`` for gRPC.
 """
 
-from typing import ClassVar
+from typing import ClassVar, Self
 
 MAX_REASON_CHARACTERS = 512
 """Torch puts whole stacks of C++ into a message."""
@@ -62,6 +62,12 @@ class ModelLoadError(SpecgateError):
     """The model cannot be loaded: not found, no safetensors, or code of its own."""
 
     reason = "MODEL_LOAD_FAILED"
+
+    @classmethod
+    def of(cls, error: Exception, what: str = "") -> Self:
+        """Return what a library's error comes to: its kind and its first line, after ``what`` could not be read."""
+        first_line = (str(error).strip().splitlines() or [""])[0]
+        return cls((f"{what}: " if what else "") + f"{type(error).__name__}: {first_line}")
 
 
 class OutOfSync(SpecgateError):

@@ -44,8 +44,7 @@ def load_tokenizer(path: str) -> "PreTrainedTokenizerBase | None":
         tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(path, trust_remote_code=False)
     # What a broken file makes transformers and its parsers raise is not of one kind.
     except Exception as error:
-        first_line = (str(error).strip().splitlines() or [""])[0]
-        raise ModelLoadError(f"the tokenizer of {path}: {type(error).__name__}: {first_line}") from error
+        raise ModelLoadError.of(error, f"the tokenizer of {path}") from error
     return tokenizer
 
 

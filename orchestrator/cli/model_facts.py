@@ -81,8 +81,7 @@ def read_config(folder: Path) -> Any:
         return AutoConfig.from_pretrained(folder, trust_remote_code=False)
     # What a broken file makes transformers raise is not of one kind.
     except Exception as error:
-        first_line = (str(error).strip().splitlines() or [""])[0]
-        raise ModelLoadError(f"{type(error).__name__}: {first_line}") from error
+        raise ModelLoadError.of(error) from error
 
 
 def count_parameters(folder: Path) -> int | None:

@@ -119,8 +119,7 @@ def naming(file: GgufFile) -> Iterator[None]:
         raise
     # What values of a wrong type or size make transformers and tokenizers raise is not of one kind.
     except Exception as error:
-        first_line = (str(error).strip().splitlines() or [""])[0]
-        raise ModelLoadError(f"{file.path}: {type(error).__name__}: {first_line}") from error
+        raise ModelLoadError.of(error, str(file.path)) from error
 
 
 def read_gguf(path: str) -> GgufFile:

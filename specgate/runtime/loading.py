@@ -124,8 +124,7 @@ def _from_files(read: Callable[[], Any], name: str) -> Any:
         raise
     # What a broken file makes transformers and its parsers raise is not of one kind.
     except Exception as error:
-        first_line = (str(error).strip().splitlines() or [""])[0]
-        raise ModelLoadError(f"{name}: {type(error).__name__}: {first_line}") from error
+        raise ModelLoadError.of(error, name) from error
 
 
 def _stored_or_wide(

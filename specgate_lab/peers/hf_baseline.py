@@ -26,17 +26,17 @@ def main() -> None:
 
     An assistant that the library cannot use is no error; ``no_assistant`` in ``ready`` says why.
     """
-    arguments = _parse_arguments()
+    arguments = parse_arguments(__doc__)
     if arguments.cpu is not None:
         # Threads inherit the affinity of the one that makes them, so this comes before torch.
         os.sched_setaffinity(0, {arguments.cpu})
     loop = BareLoop(arguments.model, arguments.dtype, arguments.device, arguments.threads)
     speculative = SpeculativeLoop(loop.model, loop.device)
     problem = _assist(speculative, loop, arguments) if arguments.assistant else ""
-    _answer({"event": "ready", "device": str(loop.device), "no_assistant": problem})
+    answer({"event": "ready", "device": str(loop.device), "no_assistant": problem})
     for line in sys.stdin:
         request = json.loads(line)
-        _answer(speculative.run(**request) if "schedule" in request else loop.run(**request))
+        answer(speculative.run(**request) if "schedule" in request else loop.run(**request))
 
 
 def _assist(speculative: SpeculativeLoop, loop: "BareLoop", arguments: argparse.Namespace) -> str:
@@ -49,8 +49,9 @@ def _assist(speculative: SpeculativeLoop, loop: "BareLoop", arguments: argparse.
     return ""
 
 
-def _parse_arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m specgate_lab.peers.hf_baseline", description=__doc__)
+def parse_arguments(description: str | None) -> argparse.Namespace:
+    """Return the flags of a process that ``BareLoopProcess`` starts."""
+    parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--model", required=True)
     parser.add_argument("--assistant")
     parser.add_argument("--threads", type=int, default=1)
@@ -60,7 +61,8 @@ def _parse_arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def _answer(message: dict[str, Any]) -> None:
+def answer(message: dict[str, Any]) -> None:
+    """Send a message to who started this process."""
     print(json.dumps(message), flush=True)
 
 

@@ -9,23 +9,18 @@ import os
 import sys
 from typing import Any
 
+from specgate_lab.peers.hf_baseline import answer, parse_arguments
+
 
 def main() -> None:
     """Load the file, say ``{"event": "ready"}``, then answer requests until standard input ends."""
-    parser = argparse.ArgumentParser(prog="python -m specgate_lab.peers.llama_cpp", description=__doc__)
-    parser.add_argument("--model", required=True)
-    parser.add_argument("--assistant")
-    parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--cpu", type=int)
-    parser.add_argument("--dtype", default="auto")
-    parser.add_argument("--device", default="auto")
-    arguments = parser.parse_args()
+    arguments = parse_arguments(__doc__)
     if arguments.cpu is not None:
         os.sched_setaffinity(0, {arguments.cpu})
     server = _server(arguments)
-    print(json.dumps({"event": "ready", "device": "cpu", "no_assistant": ""}), flush=True)
+    answer({"event": "ready", "device": "cpu", "no_assistant": ""})
     for line in sys.stdin:
-        print(json.dumps(_run(server, **json.loads(line))), flush=True)
+        answer(_run(server, **json.loads(line)))
 
 
 def _server(arguments: argparse.Namespace) -> Any:
@@ -53,9 +48,9 @@ def _run(
         "top_p": sampling["top_p"], "min_p": 0.0, "seed": sampling["seed"] % 2**31, "ignore_eos": True,
         "return_tokens": True, "cache_prompt": False,
     }  # fmt: skip
-    answer = server.handle_completions(request)
-    if "error" in answer:
-        raise RuntimeError(f"llama.cpp: {answer['error']}")
-    timings = answer["timings"]
+    told = server.handle_completions(request)
+    if "error" in told:
+        raise RuntimeError(f"llama.cpp: {told['error']}")
+    timings = told["timings"]
     # Its clock begins at the end of the prompt, and the first token comes of that.
-    return {"token_ids": answer["tokens"], "num_first": 1, "decode_s": timings["predicted_ms"] / 1000}
+    return {"token_ids": told["tokens"], "num_first": 1, "decode_s": timings["predicted_ms"] / 1000}

@@ -200,8 +200,7 @@ def _loaded(kind: Any, name: str, **options: Any) -> Any:
         return kind.from_pretrained(name, trust_remote_code=False, **options)
     # What transformers raises over bad files is not of one kind.
     except Exception as error:
-        first_line = (str(error).strip().splitlines() or [""])[0]
-        raise ModelLoadError(f"{name}: {type(error).__name__}: {first_line}") from error
+        raise ModelLoadError.of(error, name) from error
 
 
 def _publish(out: Path, report: ResultsFile, results: Mapping[str, Any]) -> None:
