@@ -44,9 +44,10 @@ def test_equal_prompts_side_by_side_have_a_session_each(serve: Serve, run: Run) 
     for one in requests:
         one.in_prompt = False
     runner.run(requests, 24)
-    assert {one.text for one in requests} == {requests[0].text}
+    # A draft that comes late in a step leaves its text behind the others.
+    assert [one.text for one in requests] == [truth(PROMPT, len(one.text)) for one in requests]
     assert len(service.sessions) == 3
-    assert [len(one.told) for one in service.sessions] == [len(service.sessions[0].told)] * 3
+    assert all(one.num_accepted == one.num_drafted > 0 for one in requests)
 
 
 def test_a_prompt_in_pieces_opens_its_session_at_the_first(serve: Serve, run: Run) -> None:
