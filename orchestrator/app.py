@@ -231,7 +231,7 @@ async def _tokenizer(verifier: ServiceSettings, pool: Pool, tls: ClientTlsFiles 
         # Only an address is given: the model is the one that the verifier serves.
         return await _served_tokenizer(await ask_verifier(pool, tls))
     try:
-        return await asyncio.to_thread(TextTokenizer.load, verifier.model)
+        return await asyncio.to_thread(TextTokenizer.load, verifier.model, verifier.tokenizer)
     except ModelLoadError as error:
         _log.warning("prompts are token ids alone: %s", error)
         return None

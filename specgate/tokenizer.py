@@ -25,12 +25,17 @@ TOKENIZER_FILES = (
 )
 
 
-def load_tokenizer(path: str) -> "PreTrainedTokenizerBase | None":
+def load_tokenizer(path: str, of_file: str | None = None) -> "PreTrainedTokenizerBase | None":
     """Return the tokenizer of the model at ``path`` (a folder, hub id or GGUF file), None for a folder without one.
+
+    Args:
+        of_file: a folder or hub id whose tokenizer a GGUF file has, in place of its own.
 
     Raises:
         ModelLoadError: there is no such model, or its tokenizer cannot be read without code of its own.
     """
+    if is_gguf(path) and of_file is not None:
+        path = of_file
     if is_gguf(path):
         from specgate.gguf.vocabulary import tokenizer_of
 

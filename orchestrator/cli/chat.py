@@ -49,7 +49,7 @@ def chat(
     if models.server is None and models.target_model is not None:
         # Before minutes go into loading it.
         check_model("target", models.target)
-        _check_can_chat(TextTokenizer.load(models.target_model))
+        _check_can_chat(TextTokenizer.load(models.target_model, models.tokenizer))
     interactive = sys.stdin.isatty() and out.is_terminal
     with BackgroundLoop() as loop, loop.entered(opening) as answerer:
         if models.server is None:

@@ -84,9 +84,9 @@ class _Side:
             self.facts = answers.facts
         elif model is not None:
             self.is_local = True
-            yield from self._examine_folder(_folder(model))
+            yield from self._examine_folder(_folder(model), models.tokenizer)
 
-    def _examine_folder(self, folder: Path) -> Iterator[Finding]:
+    def _examine_folder(self, folder: Path, tokenizer_of_file: str | None) -> Iterator[Finding]:
         files = list(check_files(self.role, folder))
         yield from files
         if any(one.status is Status.PROBLEM for one in files) and not (folder / "config.json").is_file():
@@ -98,7 +98,7 @@ class _Side:
             yield Finding(self.role, "config", Status.PROBLEM, str(error), advice)
             return
         yield from check_architecture(self.role, config)
-        self.facts = ModelFacts.of_folder(self.role, folder, config)
+        self.facts = ModelFacts.of_folder(self.role, folder, config, tokenizer_of_file)
         yield from check_tokenizer(self.facts)
         yield from check_end(self.facts)
 

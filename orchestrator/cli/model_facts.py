@@ -47,10 +47,10 @@ class ModelFacts:
         )
 
     @classmethod
-    def of_folder(cls, role: str, folder: Path, config: Any) -> Self:
-        """Return what the files say; ``config`` is the model's ``PretrainedConfig``."""
+    def of_folder(cls, role: str, folder: Path, config: Any, tokenizer_of_file: str | None = None) -> Self:
+        """Return what the files say; ``config`` is the model's ``PretrainedConfig``. See ``load_tokenizer``."""
         text = config.get_text_config()
-        size, digests, problem = _tokenizer(folder)
+        size, digests, problem = _tokenizer(folder, tokenizer_of_file)
         file = read_gguf(str(folder)) if is_gguf(str(folder)) else None
         return cls(
             role=role,
@@ -100,10 +100,10 @@ def _are_short(folder: Path) -> bool:
         return False
 
 
-def _tokenizer(folder: Path) -> tuple[int | None, dict[str, str], str | None]:
+def _tokenizer(folder: Path, of_file: str | None) -> tuple[int | None, dict[str, str], str | None]:
     """Return its size, its fingerprint, and what is wrong with it."""
     try:
-        tokenizer = load_tokenizer(str(folder))
+        tokenizer = load_tokenizer(str(folder), of_file)
     except ModelLoadError as error:
         return None, {}, str(error)
     return (None, {}, None) if tokenizer is None else (vocabulary_size(tokenizer), fingerprint(tokenizer), None)

@@ -25,13 +25,13 @@ class TextTokenizer:
         self._tokenizer = tokenizer
 
     @classmethod
-    def load(cls, path: str) -> Self | None:
-        """Return the tokenizer of the model at ``path``, None for a folder that has none.
+    def load(cls, path: str, of_file: str | None = None) -> Self | None:
+        """Return the tokenizer of the model at ``path``, None for a folder that has none. See ``load_tokenizer``.
 
         Raises:
             ModelLoadError: there is no such model, or its tokenizer cannot be read.
         """
-        tokenizer = load_tokenizer(path)
+        tokenizer = load_tokenizer(path, of_file)
         return None if tokenizer is None else cls(tokenizer)
 
     @property

@@ -153,7 +153,7 @@ async def _pair_here(
     async with AsyncExitStack() as stack:
         with loading_bars(log, [one.role for one in services]) as on_loading:
             dialer = await stack.enter_async_context(loaded(services, on_loading, _notices_to(log)))
-            tokenizer = await _tokenizer(models.target_model)
+            tokenizer = await _tokenizer(models)
         drafters = InProcessPool() if len(services) > 1 else None
         connecting = Orchestrator.connect(InProcessPool(), drafters, tokenizer, timeouts=timeouts, dialer=dialer)
         yield Pair(await stack.enter_async_context(await connecting), tokenizer)
@@ -210,15 +210,17 @@ async def _load(models: PairSettings, started: Sequence[Supervised], on_loading:
         async with asyncio.TaskGroup() as group:
             for one in started:
                 group.create_task(one.start(on_loading))
-            tokenizer = group.create_task(_tokenizer(models.target_model))
+            tokenizer = group.create_task(_tokenizer(models))
     except BaseExceptionGroup as failures:
         # The first failure cancelled the others, so it is the one to raise.
         raise failures.exceptions[0] from None
     return tokenizer.result()
 
 
-async def _tokenizer(model: str | None) -> TextTokenizer | None:
-    return None if model is None else await asyncio.to_thread(TextTokenizer.load, model)
+async def _tokenizer(models: PairSettings) -> TextTokenizer | None:
+    if models.target_model is None:
+        return None
+    return await asyncio.to_thread(TextTokenizer.load, models.target_model, models.tokenizer)
 
 
 async def _loaded_verifier(

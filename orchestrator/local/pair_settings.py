@@ -169,6 +169,12 @@ class PairSettings(PairModels):
         return self.target or (None if self.verifier else BUNDLED_TARGET)
 
     @property
+    def tokenizer(self) -> str | None:
+        """The folder or hub id whose tokenizer a GGUF file has; None: its own."""
+        given: str | None = self.service.value("tokenizer")
+        return given
+
+    @property
     def draft_model(self) -> str | None:
         """The draft's folder or hub id; None if a named drafter knows it, or if there is no draft model."""
         if self.service.method is DraftMethod.LAYER_SKIP:

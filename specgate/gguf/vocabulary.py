@@ -1,6 +1,6 @@
-"""A tokenizer from a GGUF file's values: byte-level BPE, as most models since GPT-2 have it."""
+"""A tokenizer from a GGUF file's values: byte-level BPE, as most models since GPT-2 have it, or SentencePiece's BPE."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING, Any
 
 from specgate.errors import ModelLoadError
@@ -9,7 +9,11 @@ from specgate.gguf.file import GgufFile, naming
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
-_CONTROL, _USER_DEFINED, _UNUSED = 3, 4, 5
+_UNKNOWN, _CONTROL, _USER_DEFINED, _UNUSED = 2, 3, 4, 5
+_SPACE = "\u2581"
+"""How SentencePiece writes a space."""
+_MOST_CHARACTERS = 1 << 10
+"""Of a piece: how it is made of two others takes the square of them."""
 _QWEN2 = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 )
@@ -28,36 +32,24 @@ def tokenizer_of(file: GgufFile) -> "PreTrainedTokenizerBase | None":
 
 
 def _tokenizer(file: GgufFile) -> "PreTrainedTokenizerBase | None":
-    from tokenizers import Tokenizer, decoders, models, normalizers
     from transformers import PreTrainedTokenizerFast
 
     values = {name.removeprefix("tokenizer.ggml."): value for name, value in file.values.items()}
-    tokens, merges, kinds = (values.get(name) for name in ("tokens", "merges", "token_type"))
     if "model" not in values:
         return None
-    if values["model"] != "gpt2" or values.get("pre") not in _PRE_TOKENIZERS:
-        told = f"{values['model']!r} with the pre-tokenizer {values.get('pre')!r}"
-        known = ", ".join(_PRE_TOKENIZERS)
-        raise ModelLoadError(f"{file.path}: its tokenizer is {told}; read are 'gpt2' with {known}")
-    if not isinstance(tokens, list) or not isinstance(merges, list) or kinds is None or len(kinds) != len(tokens):
-        raise ModelLoadError(f"{file.path}: its tokenizer lacks tokens, their types or merges")
-    num_own = len(tokens)
-    # As in the tokenizers of Qwen and Llama, what comes behind the vocabulary is added to it.
-    while num_own and kinds[num_own - 1] in (_CONTROL, _USER_DEFINED, _UNUSED):
-        num_own -= 1
-    vocabulary = {token: token_id for token_id, token in enumerate(tokens[:num_own])}
-    pairs = [tuple(merge.split(" ")) for merge in merges]
+    model, pre = values["model"], values.get("pre")
+    if model != "llama" and (model != "gpt2" or pre not in _PRE_TOKENIZERS):
+        known = f"read are 'llama', and 'gpt2' with {', '.join(_PRE_TOKENIZERS)}; give another with --tokenizer"
+        raise ModelLoadError(f"{file.path}: its tokenizer is {model!r} with the pre-tokenizer {pre!r}; {known}")
+    tokens, kinds = values.get("tokens"), values.get("token_type")
+    if not isinstance(tokens, list) or kinds is None or len(kinds) != len(tokens):
+        raise ModelLoadError(f"{file.path}: its tokenizer lacks tokens or their types")
     special = {name: tokens[values[f"{key}_token_id"]] for key, name in SPECIAL.items() if _is_id(values, key, tokens)}
-    if len(vocabulary) != num_own or any(len(pair) != 2 for pair in pairs):
-        raise ModelLoadError(f"{file.path}: it has a token twice, or a merge that is no pair")
-    is_llama = values["pre"] == "llama-bpe"
-    backend = Tokenizer(models.BPE(vocabulary, pairs, ignore_merges=is_llama))
-    backend.pre_tokenizer = _PRE_TOKENIZERS[values["pre"]]()
-    backend.decoder = decoders.ByteLevel()
-    if values["pre"] == "qwen2":
-        backend.normalizer = normalizers.NFC()
-    _add(backend, tokens, kinds)
-    if values.get("add_bos_token", is_llama) and "bos_token" in special:
+    vocabulary = _own_vocabulary(tokens, kinds)
+    is_pieces = model == "llama"
+    backend = _by_pieces(values, vocabulary, special) if is_pieces else _by_bytes(values, vocabulary)
+    _add(backend, tokens, kinds, {_UNKNOWN, _CONTROL} if is_pieces else {_CONTROL})
+    if values.get("add_bos_token", is_pieces or pre == "llama-bpe") and "bos_token" in special:
         _begin_with(backend, special["bos_token"])
     return PreTrainedTokenizerFast(
         tokenizer_object=backend, chat_template=file.values.get("tokenizer.chat_template"),
@@ -65,21 +57,76 @@ def _tokenizer(file: GgufFile) -> "PreTrainedTokenizerBase | None":
     )  # fmt: skip
 
 
+def _own_vocabulary(tokens: list[str], kinds: Any) -> dict[str, int]:
+    """Return the ids by token. As in the tokenizers of Qwen and Llama, what comes behind the last is added to it."""
+    num_own = len(tokens)
+    while num_own and kinds[num_own - 1] in (_CONTROL, _USER_DEFINED, _UNUSED):
+        num_own -= 1
+    vocabulary = {token: token_id for token_id, token in enumerate(tokens[:num_own])}
+    if len(vocabulary) != num_own:
+        raise ValueError("it has a token twice")
+    return vocabulary
+
+
+def _by_bytes(values: dict[str, Any], vocabulary: dict[str, int]) -> Any:
+    from tokenizers import Tokenizer, decoders, models, normalizers
+
+    pairs = [tuple(merge.split(" ")) for merge in values["merges"]]
+    if any(len(pair) != 2 for pair in pairs):
+        raise ValueError("it has a merge that is no pair")
+    backend = Tokenizer(models.BPE(vocabulary, pairs, ignore_merges=values["pre"] == "llama-bpe"))
+    backend.pre_tokenizer = _PRE_TOKENIZERS[values["pre"]]()
+    backend.decoder = decoders.ByteLevel()
+    if values["pre"] == "qwen2":
+        backend.normalizer = normalizers.NFC()
+    return backend
+
+
+def _by_pieces(values: dict[str, Any], vocabulary: dict[str, int], special: dict[str, str]) -> Any:
+    from tokenizers import Tokenizer, decoders, models, normalizers
+
+    pairs = _merges(vocabulary, values["scores"])
+    unknown = special.get("unk_token")
+    backend = Tokenizer(models.BPE(vocabulary, pairs, unk_token=unknown, fuse_unk=True, byte_fallback=True))
+    spaces, back = normalizers.Replace(" ", _SPACE), decoders.Replace(_SPACE, " ")
+    has_prefix = values.get("add_space_prefix", True)
+    backend.normalizer = normalizers.Sequence([normalizers.Prepend(_SPACE), spaces]) if has_prefix else spaces
+    first = [decoders.Strip(" ", 1, 0)] if has_prefix else []
+    backend.decoder = decoders.Sequence([back, decoders.ByteFallback(), decoders.Fuse(), *first])
+    return backend
+
+
+def _merges(vocabulary: dict[str, int], scores: Any) -> list[tuple[str, str]]:
+    """Return which pieces two others make, the best first, in transformers' order: their fingerprints are compared."""
+    pairs = []
+    for piece, token_id in vocabulary.items():
+        if len(piece) > _MOST_CHARACTERS:
+            raise ValueError(f"it has a token of {len(piece)} characters; {_MOST_CHARACTERS} are read at the most")
+        cuts = [(piece[:at], piece[at:]) for at in range(1, len(piece))]
+        known = [cut for cut in cuts if cut[0] in vocabulary and cut[1] in vocabulary]
+        known.sort(key=lambda cut: (vocabulary[cut[0]], vocabulary[cut[1]]))
+        pairs += [(float(scores[token_id]), len(left), len(right), left, right) for left, right in known]
+    pairs.sort(key=lambda pair: pair[:3], reverse=True)
+    return [pair[3:] for pair in pairs]
+
+
 def _is_id(values: dict[str, Any], key: str, tokens: list[str]) -> bool:
     token_id = values.get(f"{key}_token_id")
     return isinstance(token_id, int) and 0 <= token_id < len(tokens)
 
 
-def _add(backend: Any, tokens: list[str], kinds: Any) -> None:
+def _add(backend: Any, tokens: list[str], kinds: Any, special: Collection[int]) -> None:
     """Add tokens that are cut out of a text whole, in the order of their ids. Raises ValueError: an id is another."""
     from tokenizers import AddedToken
 
     for token_id, (token, kind) in enumerate(zip(tokens, kinds, strict=True)):
-        if kind == _CONTROL:
+        if kind in special:
             backend.add_special_tokens([AddedToken(token, special=True, normalized=False)])
         elif kind == _USER_DEFINED:
             backend.add_tokens([AddedToken(token, normalized=False)])
-        if kind in (_CONTROL, _USER_DEFINED) and backend.token_to_id(token) != token_id:
+        else:
+            continue
+        if backend.token_to_id(token) != token_id:
             raise ValueError(f"the token {token!r} is {token_id} and {backend.token_to_id(token)}")
 
 

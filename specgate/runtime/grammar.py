@@ -152,10 +152,16 @@ class Grammars:
     Args:
         model: a folder, a hub id or a GGUF file.
         check: raises InvalidArgument for what must not be compiled here; without one everything is.
+        tokenizer_of_file: see ``load_tokenizer``.
     """
 
-    def __init__(self, model: str, check: Callable[[Grammar], Grammar] = lambda grammar: grammar) -> None:
-        self._model = model
+    def __init__(
+        self,
+        model: str,
+        check: Callable[[Grammar], Grammar] = lambda grammar: grammar,
+        tokenizer_of_file: str | None = None,
+    ) -> None:
+        self._model, self._tokenizer_of_file = model, tokenizer_of_file
         self._check = check
         self._tokenizer: LLTokenizer | None = None
         self._eos_token_id: int | None = None
@@ -208,7 +214,7 @@ class Grammars:
             from llguidance import LLTokenizer
         except ImportError:
             raise InvalidArgument("grammar", "needs the package llguidance, which is not installed here") from None
-        tokenizer = load_tokenizer(self._model)
+        tokenizer = load_tokenizer(self._model, self._tokenizer_of_file)
         backend = getattr(tokenizer, "backend_tokenizer", None)
         if tokenizer is None or backend is None:
             raise InvalidArgument("grammar", "needs a fast tokenizer of HuggingFace's, which the model does not have")

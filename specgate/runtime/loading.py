@@ -43,6 +43,7 @@ class LoadedModel:
     eos_token_ids: tuple[int, ...]
     num_parameters: int
     tokenizer_fingerprint: Mapping[str, str] = field(default_factory=dict)
+    tokenizer_of_file: str | None = None
     without_attention: frozenset[int] = frozenset()
 
     @property
@@ -67,6 +68,7 @@ def load(
     progress: Progress,
     skip: str | None = None,
     *,
+    tokenizer_of_file: str | None = None,
     keeps_stored: bool = False,
     drafts: bool = False,
 ) -> LoadedModel:
@@ -74,6 +76,7 @@ def load(
 
     Args:
         skip: file of the blocks to leave out, see ``layer_skip``.
+        tokenizer_of_file: see ``load_tokenizer``.
         keeps_stored: where the files are in bfloat16 or codes and ``dtype`` is float32, keep the weights as they are:
             the numbers are the same, and take less memory.
         drafts: the model drafts, so its folder may cut its head, see ``short_head``.
@@ -86,7 +89,7 @@ def load(
     if skip is not None and is_gguf(name):
         raise InvalidArgument("skip", "layers of a GGUF file cannot be left out")
     config = _from_files(lambda: read_config(name), name)
-    tokenizer = _from_files(lambda: load_tokenizer(name), name)
+    tokenizer = _from_files(lambda: load_tokenizer(name, tokenizer_of_file), name)
     blocks = _from_files(lambda: read_skip(skip, name), name) if skip is not None else None
     width = int(config.get_text_config().vocab_size)
     head = read_short_head(name, width) if drafts else None
@@ -104,6 +107,7 @@ def load(
         eos_token_ids=eos_token_ids(model),
         num_parameters=int(model.num_parameters()),
         tokenizer_fingerprint=fingerprint(tokenizer) if tokenizer else {},
+        tokenizer_of_file=tokenizer_of_file,
         without_attention=layers_without_attention(model) if blocks else frozenset(),
     )
 

@@ -23,10 +23,11 @@ class GrammarService:
     Args:
         model: a folder, a hub id or a GGUF file, for its tokenizer.
         vocab_size: of the model.
+        tokenizer_of_file: see ``load_tokenizer``.
     """
 
-    def __init__(self, model: str, vocab_size: int) -> None:
-        self._grammars = Grammars(model, GrammarCheck().usable)
+    def __init__(self, model: str, vocab_size: int, tokenizer_of_file: str | None = None) -> None:
+        self._grammars = Grammars(model, GrammarCheck().usable, tokenizer_of_file)
         self._vocab_size = vocab_size
         self._thread = _deep_thread()
 

@@ -61,6 +61,7 @@ def load_model(
         dtype,
         on_loading,
         config.drafting.skip_file,
+        tokenizer_of_file=config.tokenizer,
         keeps_stored=keeps_stored,
         drafts=role == "drafter",
     )

@@ -57,7 +57,7 @@ class ServedModel(Served):
             draft_method=draft_method,
         )
         self.loaded = loaded
-        self.grammars = GrammarService(loaded.name, loaded.vocab_size)
+        self.grammars = GrammarService(loaded.name, loaded.vocab_size, loaded.tokenizer_of_file)
 
     @property
     def vocab_size(self) -> int:

@@ -21,7 +21,10 @@ class ModelSettings(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True, allow_inf_nan=False)
 
-    model: str = Field("", description="Folder or hub id of a HuggingFace causal language model.")
+    model: str = Field("", description="Causal language model: a folder or hub id of HuggingFace's, or a GGUF file.")
+    tokenizer: str | None = Field(
+        None, description="Folder or hub id with the tokenizer of a GGUF file, in place of the file's own."
+    )
     device: str = Field("auto", pattern=r"^(auto|cpu|cuda(:\d+)?)$", description="auto, cpu, cuda or cuda:N.")
     dtype: Dtype = Field(
         Dtype.AUTO,

@@ -1,5 +1,6 @@
 """Both services with GGUF files: the text is that of the file's numbers, with drafts as without."""
 
+import json
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -12,7 +13,7 @@ from orchestrator.decode.text import TextTokenizer
 from orchestrator.policy.gates import Gate
 from specgate.types import SamplingParams, Verification
 from tests.support.gguf_files import write_gguf
-from tests.support.orchestrating import connected, expect_texts, run_all
+from tests.support.orchestrating import Cli, connected, expect_texts, run_all
 from tests.support.services import HELD_OUT_PROMPTS, PAIR, Service, running
 
 KINDS = ("Q8_0", "Q4_1")
@@ -57,3 +58,19 @@ async def test_the_text_is_that_of_the_files_numbers(served: Served, temperature
         rejected = await run_all(orchestrator, rejecting)
     if temperature == 0.0:
         expect_texts("transformers", rejected, greedy)
+
+
+def test_a_tokenizer_that_is_not_read_is_given(orchestrator: Cli, tmp_path: Path) -> None:
+    """By a flag that both services and the command take."""
+    for role in ("target", "draft"):
+        write_gguf(tmp_path / f"{role}.gguf", PAIR / role, "Q8_0", **{"tokenizer.ggml.pre": "tekken"})
+    files = ["--target", str(tmp_path / "target.gguf"), "--draft", str(tmp_path / "draft.gguf")]
+    asked = ("generate", HELD_OUT_PROMPTS[0], "--max-tokens", "8", "--json", *files)
+    code, _, told = orchestrator(*asked)
+    assert code != 0
+    assert "give another with --tokenizer" in told
+    code, told, _ = orchestrator(*asked, "--tokenizer", str(PAIR / "target"))
+    assert code == 0
+    assert len(json.loads(told)["token_ids"]) == 8
+    code, told, _ = orchestrator("doctor", *files, "--tokenizer", str(PAIR / "target"))
+    assert (code, "both have the same one" in told) == (0, True)

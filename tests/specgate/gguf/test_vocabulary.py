@@ -1,12 +1,18 @@
 """A GGUF file's tokenizer cuts text as the folder's own does that it was written from."""
 
+import io
 import json
 import shutil
 from pathlib import Path
+from random import Random
+from typing import Any
 
 import pytest
+import sentencepiece
 
 from specgate.errors import ModelLoadError
+from specgate.gguf.file import GgufFile
+from specgate.gguf.vocabulary import tokenizer_of
 from specgate.tokenizer import fingerprint, load_tokenizer
 from tests.support.gguf_files import write_gguf
 from tests.support.services import HELD_OUT_PROMPTS, PAIR
@@ -60,10 +66,42 @@ def test_tokens_behind_the_vocabulary_are_added_to_it(tmp_path: Path) -> None:
     assert fingerprint(ours) == fingerprint(own)
 
 
+def test_pieces_are_those_of_sentencepiece() -> None:
+    made = io.BytesIO()
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(HELD_OUT_PROMPTS), model_writer=made, vocab_size=400, model_type="bpe",
+        byte_fallback=True, normalization_rule_name="identity", remove_extra_whitespaces=False,
+        user_defined_symbols=["<|turn|>"], minloglevel=2,
+    )  # fmt: skip
+    own = sentencepiece.SentencePieceProcessor(model_proto=made.getvalue())
+    ours = tokenizer_of(GgufFile(Path("x.gguf"), _values_of(own), {}))
+    assert ours is not None
+    random = Random(1)
+    drawn = ["".join(chr(random.choice((32, random.randrange(33, 0x2000)))) for _ in range(20)) for _ in range(100)]
+    for text in (*TEXTS, *HELD_OUT_PROMPTS, *drawn, "  two  spaces", "\n"):
+        ids = own.encode(text, add_bos=True)
+        assert ours(text)["input_ids"] == ids
+        assert ours.decode(ids, skip_special_tokens=True) == text
+    # As in llama.cpp and in transformers, a text begins anew behind a token that is cut out whole.
+    assert ours.tokenize("a<|turn|>a") == ["▁a", "<|turn|>", "▁a"]
+
+
+def _values_of(own: sentencepiece.SentencePieceProcessor) -> dict[str, Any]:
+    """Return a file's values as llama.cpp writes them."""
+    ids = range(own.get_piece_size())
+    names = {"<unk>": 2, "<s>": 3, "</s>": 3, "<|turn|>": 4}
+    kinds = [6 if own.is_byte(i) else names.get(own.id_to_piece(i), 1) for i in ids]
+    values = {
+        "model": "llama", "tokens": [own.id_to_piece(i) for i in ids], "token_type": kinds,
+        "scores": [own.get_score(i) for i in ids], "bos_token_id": 1, "eos_token_id": 2, "unknown_token_id": 0,
+    }  # fmt: skip
+    return {f"tokenizer.ggml.{name}": value for name, value in values.items()}
+
+
 @pytest.mark.parametrize(
     ("name", "value", "told"),
     [
-        ("tokenizer.ggml.model", "llama", "its tokenizer is 'llama'"),
+        ("tokenizer.ggml.model", "t5", "its tokenizer is 't5'"),
         ("tokenizer.ggml.pre", "tekken", "the pre-tokenizer 'tekken'; read are"),
     ],
 )
