@@ -21,6 +21,7 @@ _MAGIC, _VERSIONS = b"GGUF", (2, 3)
 _MOST_DIMENSIONS, _MOST_ALIGNMENT = 4, 1 << 16
 _MOST = {"values": 1 << 12, "tensors": 1 << 16, "texts in an array": 1 << 22}
 """What takes more memory than its bytes in the file is bounded: the largest models have a tenth of this."""
+_MOST_NAME = 256
 _STRING, _ARRAY = 8, 9
 _NUMBERS = {
     0: "<u1",
@@ -157,7 +158,7 @@ class _Reader:
         self._check_count("tensors", num_tensors, 8 + 4 + 4 + 8)
         values: dict[str, Any] = {}
         for _ in range(num_values):
-            name = self._string()
+            name = self._name()
             if name in values:
                 raise _BrokenFile(f"it has the value {name} twice")
             values[name] = self._value(*self._unpack("<I"))
@@ -182,7 +183,7 @@ class _Reader:
         return placed
 
     def _tensor(self) -> tuple[str, StoredTensor]:
-        name, (num_dimensions,) = self._string(), self._unpack("<I")
+        name, (num_dimensions,) = self._name(), self._unpack("<I")
         if not 0 < num_dimensions <= _MOST_DIMENSIONS:
             raise _BrokenFile(f"the tensor {name} has {num_dimensions} dimensions")
         sizes = self._unpack(f"<{num_dimensions}Q")
@@ -214,6 +215,13 @@ class _Reader:
         dtype = np.dtype(_NUMBERS[kind])
         self._check_count("numbers in an array", count, dtype.itemsize)
         return np.frombuffer(self._bytes(count * dtype.itemsize), dtype)
+
+    def _name(self) -> str:
+        """Read what messages repeat."""
+        name = self._string()
+        if not 0 < len(name) <= _MOST_NAME or not name.isprintable():
+            raise _BrokenFile(f"it has a name {name[:_MOST_NAME]!r}")
+        return name
 
     def _string(self) -> str:
         (length,) = self._unpack("<Q")

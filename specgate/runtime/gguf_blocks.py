@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from specgate.errors import ModelLoadError
 from specgate.gguf.file import GgufFile
 from specgate.runtime.stored_weights import Codes
 
@@ -23,7 +24,7 @@ def tensor_of(file: GgufFile, name: str) -> torch.Tensor | Codes:
     """Return a tensor as it is stored: float32, bfloat16, or codes; float16 becomes float32.
 
     Raises:
-        ModelLoadError: the file was cut.
+        ModelLoadError: the file was cut, or a scale is no number.
     """
     tensor, data = file.tensors[name], file.bytes_of(name)
     kind = tensor.kind.name
@@ -32,7 +33,10 @@ def tensor_of(file: GgufFile, name: str) -> torch.Tensor | Codes:
         if kind == "BF16":
             return torch.from_numpy(numbers.view(np.int16)).view(torch.bfloat16)
         return torch.from_numpy(numbers.astype(np.float32, copy=False))
-    codes, scales, offsets = _READ[kind](data.reshape(-1, tensor.kind.num_bytes))
+    with np.errstate(all="ignore"):
+        codes, scales, offsets = _READ[kind](data.reshape(-1, tensor.kind.num_bytes))
+    if not np.isfinite(scales).all() or (offsets is not None and not np.isfinite(offsets).all()):
+        raise ModelLoadError(f"{file.path}: the tensor {name} has scales that are no numbers")
     num_rows = int(np.prod(tensor.shape[:-1]))
     return Codes(
         torch.from_numpy(codes.view(np.int8).reshape(num_rows, -1)),

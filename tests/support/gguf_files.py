@@ -50,6 +50,7 @@ def write_gguf(path: Path, source: Path, kind: str, frequencies: Sequence[float]
             continue
         writers: dict[type, Any] = {
             bool: writer.add_bool, int: writer.add_uint32, float: writer.add_float32, str: writer.add_string,
+            list: writer.add_array,
         }  # fmt: skip
         writers[type(value)](name, value)
     for name, weight in list(model.state_dict().items()):

@@ -1,20 +1,13 @@
 """A GGUF file's header: what is written is read, and what cannot be is refused before anything is allocated."""
 
 import struct
-import tracemalloc
 from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
-from random import Random
 
 import pytest
 
 from specgate.errors import ModelLoadError
 from specgate.gguf.file import GgufFile, read_gguf
-
-FLIPS = 3000
-ROOM = 1 << 16
-"""Bytes that reading takes whatever the file."""
 
 
 def text(value: str) -> bytes:
@@ -88,6 +81,8 @@ FORGED: dict[str, tuple[bytes, str]] = {
     "arrays in arrays": (whole([value("x", 9, struct.pack("<IQ", 9, 1))]), "a value is of kind 9"),
     "an unknown kind of value": (whole([value("x", 77, b"")]), "a value is of kind 77"),
     "a value twice": (whole([VALUES[4], VALUES[4]]), "the value flag twice"),
+    "a name of two lines": (whole([value("a\nb", 7, b"\1")]), r"it has a name 'a\\nb'"),
+    "a name without end": (whole([value("a" * 257, 7, b"\1")]), "it has a name 'aaa"),
     "a tensor twice": (whole(tensors=[TENSORS[1], TENSORS[1]]), "a tensor twice"),
     "no dimensions": (whole(tensors=[tensor("x", (), 0, 0)]), "has 0 dimensions"),
     "five dimensions": (whole(tensors=[tensor("x", (1, 1, 1, 1, 1), 0, 0)]), "has 5 dimensions"),
@@ -122,24 +117,6 @@ def test_a_file_that_is_cut_later_is_refused(read: Callable[[bytes], GgufFile]) 
     file.path.write_bytes(whole()[:-1])
     with pytest.raises(ModelLoadError, match="ends within the tensor two"):
         file.bytes_of("two")
-
-
-def test_a_changed_file_takes_no_more_memory_than_its_size_allows(read: Callable[[bytes], GgufFile]) -> None:
-    random, content = Random(0), whole()
-    header = len(content) - len(DATA)
-    tracemalloc.start()
-    try:
-        for _ in range(FLIPS):
-            changed = bytearray(content)
-            for _ in range(random.randint(1, 4)):
-                changed[random.randrange(4, header)] = random.choice((0, 1, 8, 9, 127, 255, random.randrange(256)))
-            tracemalloc.reset_peak()
-            before = tracemalloc.get_traced_memory()[0]
-            with suppress(ModelLoadError):
-                read(bytes(changed))
-            assert tracemalloc.get_traced_memory()[1] - before < 8 * len(content) + ROOM
-    finally:
-        tracemalloc.stop()
 
 
 def test_a_missing_file_is_told(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 from specgate.errors import InvalidArgument, ModelLoadError
+from specgate.gguf.file import read_gguf
 from specgate.runtime.cpu.packing import bytes_of, pack_layers
 from specgate.runtime.engine.self_check import prepare
 from specgate.runtime.loading import load
@@ -144,6 +145,16 @@ def test_values_that_do_not_fit_are_named(case: str, source: Path, tmp_path: Pat
     write_gguf(tmp_path / "x.gguf", source, "Q8_0", **changes)
     with pytest.raises(ModelLoadError, match=told):
         load_cpu(tmp_path / "x.gguf")
+
+
+def test_a_scale_that_is_no_number_is_named(source: Path, tmp_path: Path) -> None:
+    path = tmp_path / "x.gguf"
+    write_gguf(path, source, "Q8_0")
+    content, place = bytearray(path.read_bytes()), read_gguf(str(path)).tensors["blk.0.attn_q.weight"].offset
+    content[place : place + 2] = b"\xff\x7f"
+    path.write_bytes(content)
+    with pytest.raises(ModelLoadError, match=r"blk.0.attn_q.weight has scales that are no numbers"):
+        load_cpu(path)
 
 
 def test_layers_cannot_be_left_out(source: Path, tmp_path: Path) -> None:
