@@ -18,7 +18,7 @@ class Sample:
 
     For a single request both exclude the prefill and the first delta. ``requests`` are the case's requests, where this
     process timed them. ``traffic_bytes`` crossed both links after the sessions were open, where bytes were counted.
-    ``case`` is an index.
+    ``case`` is an index; ``first_s`` is until the first token, where it was timed.
     """
 
     tokens: int
@@ -28,6 +28,7 @@ class Sample:
     traffic_bytes: int | None = None
     case: int = 0
     repeat: int = 0
+    first_s: float | None = None
 
     @property
     def stats(self) -> list[MeasuredStats]:

@@ -94,7 +94,9 @@ class BareLoopProcess:
         await self._child.send(message)
         answer = await answer_of(self._child, "the bare loop")
         token_ids = tuple(answer["token_ids"])
-        return Sample(len(token_ids) - answer["num_first"], answer["decode_s"], token_ids)
+        return Sample(
+            len(token_ids) - answer["num_first"], answer["decode_s"], token_ids, first_s=answer.get("first_s")
+        )
 
     async def stop(self) -> None:
         """End the process. Safe to call twice."""

@@ -46,11 +46,16 @@ def _run(
     request = {
         "prompt": token_ids, "n_predict": max_tokens, "temperature": temperature, "top_k": sampling["top_k"],
         "top_p": sampling["top_p"], "min_p": 0.0, "seed": sampling["seed"] % 2**31, "ignore_eos": True,
-        "return_tokens": True, "cache_prompt": False,
+        "return_tokens": True, "verbose": True, "cache_prompt": False,
     }  # fmt: skip
     told = server.handle_completions(request)
     if "error" in told:
         raise RuntimeError(f"llama.cpp: {told['error']}")
     timings = told["timings"]
     # Its clock begins at the end of the prompt, and the first token comes of that.
-    return {"token_ids": told["tokens"], "num_first": 1, "decode_s": timings["predicted_ms"] / 1000}
+    decode_s, first_s = timings["predicted_ms"] / 1000, timings["prompt_ms"] / 1000
+    return {"token_ids": told["__verbose"]["tokens"], "num_first": 1, "decode_s": decode_s, "first_s": first_s}
+
+
+if __name__ == "__main__":
+    main()
