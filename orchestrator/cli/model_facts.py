@@ -12,7 +12,7 @@ from specgate.gguf.configuration import configuration
 from specgate.gguf.file import is_gguf, read_gguf
 from specgate.tokenizer import fingerprint, load_tokenizer, vocabulary_size
 from specgate.types import ModelInfo
-from specgate.weights import are_bfloat16, tensors_of
+from specgate.weights import Size, are_bfloat16, compressed_size, compression, tensors_of
 
 _CONTEXT_FIELDS = ("max_position_embeddings", "n_positions", "max_sequence_length", "seq_length")
 
@@ -31,7 +31,7 @@ class ModelFacts:
     num_parameters: int | None = None
     are_weights_short: bool = False
     kept_bytes: int | None = None
-    """What a GGUF file's weights take where they stay as they are stored."""
+    """What weights in codes take where they stay as they are stored."""
     kv_numbers_per_token: int | None = None
 
     @classmethod
@@ -50,19 +50,19 @@ class ModelFacts:
     def of_folder(cls, role: str, folder: Path, config: Any, tokenizer_of_file: str | None = None) -> Self:
         """Return what the files say; ``config`` is the model's ``PretrainedConfig``. See ``load_tokenizer``."""
         text = config.get_text_config()
-        size, digests, problem = _tokenizer(folder, tokenizer_of_file)
-        file = read_gguf(str(folder)) if is_gguf(str(folder)) else None
+        tokens, digests, problem = _tokenizer(folder, tokenizer_of_file)
+        size = _size_in_codes(str(folder))
         return cls(
             role=role,
             context_length=next((getattr(text, name) for name in _CONTEXT_FIELDS if getattr(text, name, 0)), None),
             vocab_rows=getattr(text, "vocab_size", None),
-            tokenizer_size=size,
+            tokenizer_size=tokens,
             tokenizer_problem=problem,
             tokenizer_fingerprint=digests,
             eos_token_ids=_eos_token_ids(folder, text),
-            num_parameters=file.num_parameters if file else count_parameters(folder),
-            are_weights_short=file is None and _are_short(folder),
-            kept_bytes=file.kept_bytes if file else None,
+            num_parameters=size.num_parameters if size else count_parameters(folder),
+            are_weights_short=size is None and _are_short(folder),
+            kept_bytes=size.kept_bytes if size else None,
             kv_numbers_per_token=_kv_numbers(text),
         )
 
@@ -88,8 +88,18 @@ def count_parameters(folder: Path) -> int | None:
     """Return how many numbers the safetensors files hold, from their headers alone; None without such files."""
     files = sorted(folder.glob("*.safetensors"))
     try:
-        return sum(prod(tensor["shape"]) for file in files for tensor in tensors_of(file)) if files else None
+        return sum(prod(tensor["shape"]) for file in files for tensor in tensors_of(file).values()) if files else None
     except (OSError, ValueError, KeyError):
+        return None
+
+
+def _size_in_codes(name: str) -> Size | None:
+    if is_gguf(name):
+        file = read_gguf(name)
+        return Size(file.num_parameters, file.kept_bytes)
+    try:
+        return compressed_size(name, told) if (told := compression(name)) else None
+    except (ModelLoadError, OSError, ValueError, LookupError, TypeError, AttributeError):
         return None
 
 

@@ -1,6 +1,5 @@
 """A model from a GGUF file: transformers' own module, with the weights as they are stored or widened."""
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +9,7 @@ from torch import nn
 from specgate.errors import ModelLoadError
 from specgate.gguf.file import GgufFile
 from specgate.runtime.gguf_blocks import PLAIN, tensor_of
-from specgate.runtime.stored_weights import Codes, Weight, keep, stand_in
+from specgate.runtime.stored_weights import Codes, Weight, is_plain, keep, picked, stand_in, tie, whole
 
 _TOP = {"token_embd": "model.embed_tokens", "output_norm": "model.norm", "output": "lm_head"}
 _LAYER = {
@@ -48,14 +47,12 @@ def load_gguf_model(file: GgufFile, config: Any, dtype: torch.dtype, *, keeps_st
             continue
         module, part = _place(name, model, file.path)
         weight = _turned(tensor_of(file, name), name, config)
-        is_plain = part == "weight" and type(module) in (nn.Linear, nn.Embedding)
-        if keeps_stored and is_plain and weight.dtype is not torch.float32:
+        if keeps_stored and part == "weight" and is_plain(module) and weight.dtype is not torch.float32:
             keep(module, weight, stand_in(weight))
         else:
-            whole = weight.numbers() if isinstance(weight, Codes) else weight
-            setattr(module, part, nn.Parameter(whole.to(dtype), requires_grad=False))
+            setattr(module, part, nn.Parameter(whole(weight).to(dtype), requires_grad=False))
     if config.tie_word_embeddings:
-        _tie(model)
+        tie(model)
     model.model.rotary_emb = type(model.model.rotary_emb)(config=config)
     if _FREQUENCIES in file.tensors:
         _slow_down(model.model.rotary_emb, tensor_of(file, _FREQUENCIES), file)
@@ -102,22 +99,7 @@ def _turned(weight: Weight, name: str, config: Any) -> Weight:
     if config.model_type != "llama" or heads is None:
         return weight
     rows = torch.arange(weight.shape[0]).view(heads, -1, 2).transpose(1, 2).flatten()
-    return _each(weight, lambda part: part[rows])
-
-
-def _each(weight: Weight, change: Callable[[torch.Tensor], torch.Tensor]) -> Weight:
-    if not isinstance(weight, Codes):
-        return change(weight)
-    offsets = None if weight.offsets is None else change(weight.offsets)
-    return Codes(change(weight.codes), change(weight.scales), offsets, weight.bits)
-
-
-def _tie(model: Any) -> None:
-    head, embedding = model.get_output_embeddings(), model.get_input_embeddings()
-    if (stored := vars(embedding).get("stored_weight")) is not None:
-        keep(head, stored, embedding.weight)
-    else:
-        head.weight = embedding.weight
+    return picked(weight, rows)
 
 
 def _slow_down(rotary: Any, factors: Weight, file: GgufFile) -> None:

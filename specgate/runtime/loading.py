@@ -12,13 +12,14 @@ from transformers.utils import logging as transformers_logging
 from specgate.errors import InvalidArgument, ModelLoadError, SpecgateError
 from specgate.gguf.configuration import configuration
 from specgate.gguf.file import is_gguf, read_gguf
+from specgate.runtime.compressed_tensors import load_compressed
 from specgate.runtime.gguf_model import load_gguf_model
 from specgate.runtime.layer_skip import LayerSkip, layers_without_attention, load_without, read_skip
 from specgate.runtime.short_head import cut_head, read_short_head
 from specgate.runtime.stored_weights import keep_short
 from specgate.tokenizer import fingerprint, load_tokenizer, vocabulary_size
 from specgate.types import dtype_on
-from specgate.weights import are_bfloat16
+from specgate.weights import are_bfloat16, is_quantised
 
 _CONTEXT_FIELDS = ("max_position_embeddings", "n_positions", "max_sequence_length", "seq_length")
 _UNKNOWN_CONTEXT_LENGTH = 2048
@@ -86,8 +87,8 @@ def load(
         ModelLoadError: not found, neither safetensors nor GGUF, or an architecture that needs code of its own.
     """
     progress("config", 0, 1)
-    if skip is not None and is_gguf(name):
-        raise InvalidArgument("skip", "layers of a GGUF file cannot be left out")
+    if skip is not None and is_quantised(name):
+        raise InvalidArgument("skip", "layers of a GGUF file or of a quantised folder cannot be left out")
     config = _from_files(lambda: read_config(name), name)
     tokenizer = _from_files(lambda: load_tokenizer(name, tokenizer_of_file), name)
     blocks = _from_files(lambda: read_skip(skip, name), name) if skip is not None else None
@@ -139,12 +140,16 @@ def _stored_or_wide(
     head: list[int] | None,
     keeps_stored: bool,
 ) -> Any:
-    if is_gguf(name):
-        model = load_gguf_model(read_gguf(name), config, dtype, keeps_stored=keeps_stored and dtype is torch.float32)
+    keeps_codes = keeps_stored and dtype is torch.float32
+    if is_quantised(name):
+        if is_gguf(name):
+            model = load_gguf_model(read_gguf(name), config, dtype, keeps_stored=keeps_codes)
+        else:
+            model = load_compressed(name, config, dtype, keeps_stored=keeps_codes)
         if head is not None:
             cut_head(model, head)
         return model
-    if keeps_stored and dtype is torch.float32 and are_bfloat16(name):
+    if keeps_codes and are_bfloat16(name):
         model = _load_weights(name, config, torch.bfloat16, blocks, head)
         if keep_short(model):
             return model

@@ -13,6 +13,7 @@ import torch
 from torch import nn
 
 from specgate.errors import InvalidArgument, UnsupportedArchitecture
+from specgate.runtime.stored_weights import Codes, keep, picked, stand_in, weight_of
 
 FILE = "short_head.json"
 NEVER = -1e4
@@ -30,7 +31,11 @@ class ShortHead(nn.Module):
         self.vocab_size = head.out_features
         chosen = torch.tensor(token_ids)
         self.rows = nn.Linear(head.in_features, len(chosen), bias=head.bias is not None, device="meta")
-        self.rows.weight = nn.Parameter(head.weight[chosen], requires_grad=False)
+        own = picked(weight_of(head), chosen)
+        if isinstance(own, Codes) or own.dtype is not head.weight.dtype:
+            keep(self.rows, own, stand_in(own))
+        else:
+            self.rows.weight = nn.Parameter(own, requires_grad=False)
         if head.bias is not None:
             self.rows.bias = nn.Parameter(head.bias[chosen], requires_grad=False)
         self.register_buffer("token_ids", chosen, persistent=False)

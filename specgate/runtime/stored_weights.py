@@ -65,6 +65,24 @@ class Codes(NamedTuple):
 Weight = torch.Tensor | Codes
 
 
+def picked(weight: Weight, rows: torch.Tensor) -> Weight:
+    """Return these rows of a weight; ``rows`` are int64 [n]."""
+    if not isinstance(weight, Codes):
+        return weight[rows]
+    offsets = None if weight.offsets is None else weight.offsets[rows]
+    return Codes(weight.codes[rows], weight.scales[rows], offsets, weight.bits)
+
+
+def whole(weight: Weight) -> torch.Tensor:
+    """Return the numbers of codes in float32, and other weights as they are."""
+    return weight.numbers() if isinstance(weight, Codes) else weight
+
+
+def is_plain(layer: nn.Module) -> bool:
+    """Return whether a layer may keep its weight as it is stored."""
+    return type(layer) in (nn.Linear, nn.Embedding) and getattr(layer, "max_norm", None) is None
+
+
 def keep_short(model: nn.Module) -> bool:
     """Let a bfloat16 model compute in float32; its plain products and embeddings stay as they are.
 
@@ -74,9 +92,8 @@ def keep_short(model: nn.Module) -> bool:
         return False
     stand_ins: dict[int, nn.Parameter] = {}
     for module in model.modules():
-        is_plain = type(module) in (nn.Linear, nn.Embedding) and getattr(module, "max_norm", None) is None
         for name, parameter in list(module.named_parameters(recurse=False)):
-            if is_plain and name == "weight":
+            if is_plain(module) and name == "weight":
                 keep(module, parameter.data, stand_ins.setdefault(id(parameter), stand_in(parameter)))
             else:
                 parameter.data = parameter.data.float()
@@ -87,6 +104,15 @@ def keep(layer: Any, weight: Weight, stand_in: nn.Parameter) -> None:
     """Let a plain linear layer or embedding compute in float32 with a weight that stays as it is stored."""
     put_away(layer, weight, stand_in)
     layer.forward = partial(_linear if type(layer) is nn.Linear else _embedded, layer)
+
+
+def tie(model: Any) -> None:
+    """Let the head of a model have the weight of its embedding."""
+    head, embedding = model.get_output_embeddings(), model.get_input_embeddings()
+    if (stored := vars(embedding).get("stored_weight")) is not None:
+        keep(head, stored, embedding.weight)
+    else:
+        head.weight = embedding.weight
 
 
 def stand_in(weight: Weight) -> nn.Parameter:

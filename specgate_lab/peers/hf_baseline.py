@@ -129,11 +129,11 @@ def load_model(model: str, dtype: str, device: "torch.device") -> Any:
     from transformers import AutoModelForCausalLM
     from transformers.utils import logging
 
-    from specgate.gguf.file import is_gguf
     from specgate.types import dtype_on
+    from specgate.weights import is_quantised
 
     logging.disable_progress_bar()
-    if is_gguf(model):
+    if is_quantised(model):
         from specgate.runtime.loading import load
 
         return load(model, device, getattr(torch, dtype_on(dtype, device.type)), lambda *_: None).model

@@ -13,7 +13,7 @@ from orchestrator.local.pair_settings import check_model
 from orchestrator.terminal.prompts import read_prompts, with_token_ids
 from orchestrator.terminal.render import output_console
 from specgate.errors import InvalidArgument
-from specgate.gguf.file import is_gguf
+from specgate.weights import is_quantised
 from specgate_lab.progress import StageBars
 from specgate_lab.train.recipe import Recipe
 
@@ -47,8 +47,8 @@ def train_draft(
 ) -> None:
     """Make a small draft of a few of the target's layers, taught by texts that it writes. A killed run resumes."""
     check_model("target", target)
-    if is_gguf(target):
-        raise InvalidArgument("target", "is a GGUF file; a draft is made of a folder's weights")
+    if is_quantised(target):
+        raise InvalidArgument("target", "has codes for weights; a draft is made of numbers")
     recipe = Recipe(target, layers, head_tokens, rows, row_tokens, write_rows, steps, step_tokens, seed)
     given = _token_ids(prompts, target) if prompts else []
     # Here alone, because they bring torch.

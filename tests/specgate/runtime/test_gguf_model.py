@@ -7,45 +7,22 @@ from typing import Any
 
 import pytest
 import torch
-from torch import nn
 
 from specgate.errors import InvalidArgument, ModelLoadError
 from specgate.gguf.file import read_gguf
 from specgate.runtime.cpu.packing import bytes_of, pack_layers
 from specgate.runtime.engine.self_check import prepare
-from specgate.runtime.loading import load
 from specgate.runtime.scheduler import logits_of
-from specgate.runtime.stored_weights import Codes, weight_of
 from tests.support.gguf_files import KINDS, write_gguf
 from tests.support.models import quiet, run_task, write_llama, write_model
+from tests.support.stored_models import IDS, expect_alike, expect_same_numbers, load_cpu
 
-IDS = [5, 40, 7, 63, 31, 4]
 SHAPE = {"hidden": 256, "vocab_size": 100, "eos_token_id": 2, "bos_token_id": 1}
-
-
-def load_cpu(path: Path, dtype: torch.dtype = torch.float32, **options: Any) -> Any:
-    return load(str(path), torch.device("cpu"), dtype, quiet, **options)
 
 
 @pytest.fixture(scope="module")
 def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_llama(tmp_path_factory.mktemp("llama"), **SHAPE)
-
-
-def numbers_of(model: Any) -> dict[str, torch.Tensor]:
-    """Return all weights in float32."""
-    found = {name: one for name, one in model.named_parameters() if not one.isnan().any()}
-    for name, module in model.named_modules():
-        if type(module) in (nn.Linear, nn.Embedding):
-            weight = weight_of(module)
-            found[f"{name}.weight"] = weight.numbers() if isinstance(weight, Codes) else weight.float()
-    return found
-
-
-@torch.inference_mode()
-def expect_alike(model: Any, expected: Any) -> None:
-    tokens = torch.tensor([IDS])
-    torch.testing.assert_close(model(tokens).logits, expected(tokens).logits, rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize("keeps_stored", [False, True])
@@ -55,10 +32,7 @@ def test_each_kind_has_the_numbers_of_its_definition(
 ) -> None:
     expected = write_gguf(tmp_path / "x.gguf", source, kind)
     loaded = load_cpu(tmp_path / "x.gguf", keeps_stored=keeps_stored)
-    found = numbers_of(loaded.model)
-    wanted = numbers_of(expected)
-    assert found.keys() == wanted.keys()
-    assert all(torch.equal(found[name], wanted[name]) for name in wanted)
+    expect_same_numbers(loaded.model, expected)
     expect_alike(loaded.model, expected)
 
 
