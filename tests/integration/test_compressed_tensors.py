@@ -1,4 +1,4 @@
-"""Both services with folders of compressed-tensors: the text is that of the folder's numbers, with drafts as without."""
+"""Both services with folders of compressed-tensors: the text is that of their numbers, with drafts as without."""
 
 from collections.abc import Iterator
 from typing import Any

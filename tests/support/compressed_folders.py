@@ -21,12 +21,14 @@ def write_compressed(
     kind: str = "pack-quantized",
     scale_dtype: torch.dtype = torch.bfloat16,
     ignore: tuple[str, ...] = ("lm_head",),
+    embeds: bool = False,
     **told: Any,
 ) -> Any:
-    """Write the model in the folder ``source``, its linear layers in codes and everything else in ``scale_dtype``.
+    """Write the model in the folder ``source``, its linear layers in codes, most else in ``scale_dtype``.
 
     Args:
         ignore: layers that stay numbers.
+        embeds: the embedding is in codes too.
         told: of how weights are rounded, such as strategy, group_size and symmetric.
 
     Returns:
@@ -35,13 +37,16 @@ def write_compressed(
     model: Any = AutoModelForCausalLM.from_pretrained(source, dtype=torch.float32)
     copytree(source, folder, dirs_exist_ok=True)
     arguments = QuantizationArgs(num_bits=bits, **{"strategy": "channel", "symmetric": True} | told)
-    scheme = QuantizationScheme(targets=["Linear"], weights=arguments)
+    kinds = (nn.Linear, nn.Embedding) if embeds else (nn.Linear,)
+    scheme = QuantizationScheme(targets=[one.__name__ for one in kinds], weights=arguments)
     compressor: Any = BaseCompressor.get_value_from_registry(kind)
     stored = {}
     for path, module in model.named_modules():
+        if path == "lm_head" and model.config.tie_word_embeddings:
+            continue
         for part, parameter in module.named_parameters(recurse=False):
             parameter.data = parameter.data.to(scale_dtype).float()
-            if type(module) is not nn.Linear or path in ignore or part != "weight":
+            if type(module) not in kinds or path in ignore or part != "weight":
                 stored[f"{path}.{part}"] = parameter.data.to(scale_dtype)
                 continue
             scale, zeros = _scales(parameter.data, arguments)
@@ -50,8 +55,6 @@ def write_compressed(
             parameter.data = compressor.decompress(written, scheme)["weight"]
             written["weight_scale"] = scale.to(scale_dtype)
             stored |= {f"{path}.{name}": tensor.contiguous() for name, tensor in written.items()}
-    if model.config.tie_word_embeddings:
-        stored.pop("lm_head.weight", None)
     save_file(stored, folder / "model.safetensors", {"format": "pt"})
     group = {**scheme.model_dump(mode="json"), "format": kind}
     quantised = {
