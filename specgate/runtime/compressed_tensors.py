@@ -15,7 +15,7 @@ from transformers import AutoModelForCausalLM, GenerationConfig
 from transformers.utils import logging as transformers_logging
 
 from specgate.errors import ModelLoadError
-from specgate.runtime.compressed_codes import unpacked, weight_of_codes
+from specgate.runtime.compressed_codes import MIDDLE, unpacked, weight_of_codes
 from specgate.runtime.compression_scheme import FLOATS, Parts, Scheme, read_scheme
 from specgate.runtime.stored_weights import Weight, is_plain, keep, stand_in, tie, whole
 from specgate.weights import code_block, file_of, kept_bits, tensors_of, weight_files
@@ -85,6 +85,7 @@ class _Tensors:
 
     def __init__(self, name: str, scheme: Scheme) -> None:
         self._name, self._scheme = name, scheme
+        self._open: dict[Path, Any] = {}
         self._found = {
             path: _Tensor(file, told["dtype"], tuple(told["shape"]))
             for file in weight_files(name)
@@ -119,8 +120,10 @@ class _Tensors:
         return marker is not None and marker.dtype not in FLOATS
 
     def _get(self, path: str) -> Any:
-        with safe_open(self._found[path].file, framework="pt") as file:
-            return file.get_tensor(path)
+        file = self._found[path].file
+        if file not in self._open:
+            self._open[file] = safe_open(file, framework="pt")
+        return self._open[file].get_tensor(path)
 
     def read(self, path: str, shape: tuple[int, ...], may_keep: bool) -> Weight:
         """Return a parameter: its codes where they may be kept, else float32 or bfloat16; float16 becomes float32."""
@@ -133,13 +136,21 @@ class _Tensors:
         codes = self._get(scheme.codes_of(path))
         codes = unpacked(codes, scheme.bits, num_in) if scheme.is_packed else codes
         scales = self._get(f"{path}_scale").float().view(-1, scheme.num_groups(num_in)).expand(num_out, -1)
-        zeros = None if scheme.symmetric else self._zeros(path, scales)
+        zeros = self._zeros(path, scales)
         block = code_block(num_in // scales.shape[1])
-        bits = kept_bits(scheme.bits, block, scheme.symmetric, self._found[f"{path}_scale"].dtype)
-        return weight_of_codes(codes, scales, zeros, bits if may_keep else 32, block)
+        bits = kept_bits(scheme.bits, block, scheme.symmetric, self._found[f"{path}_scale"].dtype) if may_keep else 32
+        if (scheme.bits, bits) == (4, 8):
+            codes, zeros = codes - MIDDLE, None
+        return weight_of_codes(codes, scales, zeros, bits, block)
 
-    def _zeros(self, path: str, scales: torch.Tensor) -> torch.Tensor:
+    def _zeros(self, path: str, scales: torch.Tensor) -> torch.Tensor | None:
+        """Return the codes that stand for 0, float32 as ``scales``; None: it is 0."""
+        bits = self._scheme.bits
+        if self._scheme.symmetric:
+            return torch.full_like(scales, MIDDLE) if bits == 4 else None
         zeros = self._get(f"{path}_zero_point")
         if zeros.dtype is torch.int32:
-            zeros = unpacked(zeros.T.contiguous(), self._scheme.bits, len(scales)).T
+            zeros = unpacked(zeros.T.contiguous(), bits, len(scales)).T
+        elif bits == 4:
+            zeros = zeros + MIDDLE
         return zeros.float().reshape(-1, scales.shape[1]).expand(scales.shape)
