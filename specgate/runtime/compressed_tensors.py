@@ -1,7 +1,6 @@
 """A model from a folder of compressed-tensors: transformers' own module, its int8 and int4 weights as they are stored.
 
-A code stands for (code - zero point) * scale, in float32. Only weights are in codes: where activations would be rounded
-too, the numbers are other ones, and the folder is refused.
+A code stands for (code - zero point) * scale, in float32. Only weights are in codes.
 """
 
 from collections.abc import Iterator
@@ -62,8 +61,9 @@ def load_compressed(name: str, config: Any, dtype: torch.dtype, *, keeps_stored:
 def _built(name: str, architecture: Any, config: Any, state: Any, kept: dict[str, Weight], dtype: torch.dtype) -> Any:
     # Our own stages show the progress; a second bar would break machine-readable output.
     transformers_logging.disable_progress_bar()
-    options = {"dtype": dtype, "attn_implementation": "eager"}
-    model = architecture.from_pretrained(None, config=config, state_dict=state, **options)
+    model = architecture.from_pretrained(
+        None, config=config, state_dict=state, dtype=dtype, attn_implementation="eager"
+    )
     for path, weight in kept.items():
         keep(model.get_submodule(path), weight, stand_in(weight))
     if config.tie_word_embeddings:

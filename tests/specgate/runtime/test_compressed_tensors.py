@@ -28,6 +28,7 @@ CASES: dict[str, tuple[dict[str, Any], int]] = {
     "4 bits, groups": ({"bits": 4, **GROUPS}, 4),
     "4 bits, uneven groups": ({"bits": 4, "strategy": "group", "group_size": 96}, 4),
     "4 bits, one scale": ({"bits": 4, "strategy": "tensor"}, 4),
+    "4 bits, one scale, zero point": ({"bits": 4, "strategy": "tensor", "symmetric": False}, 4),
     "4 bits, zero points": ({"bits": 4, "symmetric": False}, 4),
     "4 bits, groups with zero points": ({"bits": 4, "symmetric": False, "scale_dtype": torch.float16, **GROUPS}, 4),
     "4 bits, scales in float32": ({"bits": 4, "scale_dtype": torch.float32, **GROUPS}, 8),
