@@ -21,6 +21,8 @@ LOSSES = [
     pytest.param(signal.SIGSTOP, marks=pytest.mark.chaos),
 ]
 
+DRAIN_S = 1.0
+"""What ``Service`` gives its streams."""
 SLOW_FORWARD_US = 50_000
 SLOW = ("tests.support.slow_service", "drafter", str(SLOW_FORWARD_US))
 
@@ -87,11 +89,19 @@ async def test_no_verifier_is_an_error_with_its_cause(fleet: Fleet, chaos: Chaos
 
 @pytest.mark.chaos
 async def test_a_stop_hands_its_streams_over(fleet: Fleet, chaos: ChaosTable) -> None:
-    codes = []
+    codes, ends_s = [], []
+
+    def stop() -> None:
+        start_s = time.monotonic()
+        codes.append(fleet.busy_verifier().stop())
+        ends_s.append(time.monotonic() - start_s)
+
     with chaos.row("verifier SIGTERM under a stream, another one is there") as row:
-        seen = await fleet.disturbed(row, {FAULT_AT: lambda: codes.append(fleet.busy_verifier().stop())})
+        seen = await fleet.disturbed(row, {FAULT_AT: stop})
         row.seen += f"; exit code {codes}"
         assert codes == [0]
+        # The stream has the second that the service is given for it; who dies at once has an exit code of 0, too.
+        assert ends_s[0] >= DRAIN_S
         assert len(seen.token_ids) == NUM_TOKENS
 
 
