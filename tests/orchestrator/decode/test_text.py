@@ -2,6 +2,8 @@
 
 import json
 import random
+import subprocess
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -12,6 +14,7 @@ from orchestrator.decode.text import TextTokenizer
 from specgate.errors import InvalidArgument, ModelLoadError
 from specgate.tokenizer import COMPONENTS, fingerprint, first_difference, load_tokenizer
 from tests.support.sentencepiece import ids_of
+from tests.support.services import PAIR
 
 TEXT = "the café's 🦊 said 日本語,\n\tand ran\u200d. naïve"
 
@@ -190,3 +193,16 @@ def test_conversation_that_cannot_be_encoded(byte_level_backend: Tokenizer) -> N
         chatting(byte_level_backend).encode_chat([message] * 3)
     with pytest.raises(InvalidArgument, match="not compatible"):
         chatting(byte_level_backend).encode_chat([message], continue_final_message=True)
+
+
+def test_a_text_needs_no_torch() -> None:
+    """Else a command that holds no model, and the gateway, would take two seconds and 250 MB more."""
+    code = "import sys; from orchestrator.decode.text import TextTokenizer as T; T.load(sys.argv[1]); "
+    program = [sys.executable, "-c", code + "print('torch' in sys.modules)", str(PAIR / "target")]
+    assert subprocess.run(program, capture_output=True, text=True, check=True).stdout == "False\n"
+    from transformers import AutoTokenizer
+
+    ours, chosen = load_tokenizer(str(PAIR / "target")), AutoTokenizer.from_pretrained(PAIR / "target")
+    assert ours is not None
+    assert fingerprint(ours) == fingerprint(chosen)
+    assert type(ours) is type(chosen)
