@@ -55,8 +55,7 @@ def plant(shape: Mapping[str, int], followers: torch.Tensor, device: torch.devic
     """Return a model that says ``followers[t]`` after token ``t``."""
     torch.manual_seed(0)
     config = LlamaConfig(
-        **shape,
-        max_position_embeddings=CONTEXT_LENGTH,
+        **{"max_position_embeddings": CONTEXT_LENGTH, **shape},
         tie_word_embeddings=False,
         bos_token_id=0,
         eos_token_id=None,
