@@ -45,16 +45,25 @@ class PrefixIndex:
         return page in self._nodes
 
     def add(self, salt: str, token_ids: Ids[int], block_table: Ids[int]) -> None:
-        """Remember the whole blocks of ``token_ids``, which lie in the pages of ``block_table``."""
-        node = self._root
+        """Remember the whole blocks of ``token_ids``, which lie in the pages of ``block_table``.
+
+        What is known already stays where it is, but for what is one page here and lies in several: full pages are
+        shared, and the rest is copied. Each turn of a conversation begins a page with copies of the turn before.
+        """
+        node, of_page = self._root, list[_Node]()
         for first in range(0, len(token_ids) - self.block + 1, self.block):
-            block = self._block_at(salt, token_ids, first)
+            block, page = self._block_at(salt, token_ids, first), block_table[first // self.page_size]
             child = node.children.get(block)
             if child is None:
-                page = block_table[first // self.page_size]
                 child = node.children[block] = _Node(node, block, page)
-                self._nodes.setdefault(page, set()).add(child)
+                self._lay(child, page)
             node = child
+            of_page.append(child)
+            if len(of_page) == self.page_size // self.block:
+                if len({one.page for one in of_page}) > 1:
+                    for one in of_page:
+                        self._lay(one, page)
+                of_page.clear()
 
     def find(self, salt: str, token_ids: Ids[int], limit: int) -> list[Shared]:
         """Return where the longest known prefix of ``token_ids[:limit]`` lies, in order and without gaps."""
@@ -80,6 +89,17 @@ class PrefixIndex:
         if (top := self._root.children.get(self._block_at(salt, token_ids, 0))) is not None:
             self._cut(top)
 
+    def _lay(self, node: _Node, page: int) -> None:
+        self._leave(node)
+        node.page = page
+        self._nodes.setdefault(page, set()).add(node)
+
+    def _leave(self, node: _Node) -> None:
+        if (of_page := self._nodes.get(node.page)) is not None:
+            of_page.discard(node)
+            if not of_page:
+                del self._nodes[node.page]
+
     def _block_at(self, salt: str, token_ids: Ids[int], first: int) -> _Block:
         return salt, tuple(token_ids[first : first + self.block])
 
@@ -90,7 +110,4 @@ class PrefixIndex:
         while doomed:
             node = doomed.pop()
             doomed.extend(node.children.values())
-            of_page = self._nodes[node.page]
-            of_page.discard(node)
-            if not of_page:
-                del self._nodes[node.page]
+            self._leave(node)

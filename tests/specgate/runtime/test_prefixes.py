@@ -26,6 +26,20 @@ def test_a_page_that_comes_twice_in_a_row_is_still_two_places() -> None:
     assert index.find("", range(32), 32) == [Shared(4, 0, 16), Shared(4, 16, 32)]
 
 
+def test_a_page_that_is_full_takes_the_place_of_pieces_of_others() -> None:
+    """A conversation, each turn of which lies in pages of its own that begin with copies of the turn before."""
+    index = PrefixIndex(64)
+    index.add("", range(16), [0])
+    index.add("", range(48), [1])
+    assert index.find("", range(64), 64) == [Shared(0, 0, 16), Shared(1, 16, 48)]
+    index.add("", range(80), [2, 3])
+    assert index.find("", range(80), 80) == [Shared(2, 0, 64), Shared(3, 64, 80)]
+    assert pages_of(index) == [2, 3]
+    # One full page is as good as another.
+    index.add("", range(64), [4])
+    assert pages_of(index) == [2, 3]
+
+
 def test_who_forgets_a_page_forgets_what_goes_on_behind_it() -> None:
     index = PrefixIndex(16)
     index.add("", range(64), [0, 1, 2, 3])
