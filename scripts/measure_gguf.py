@@ -5,7 +5,8 @@
 
 Greedy, one request at a time, all variants in turns over the same prompts. ``ours`` and ``llama.cpp`` are the target
 alone; ours drafts by copying (suffix) and with the draft model, under the gate auto, and llama.cpp with that model.
-Needs the package xllamacpp. First tokens are medians; memory is what a variant's processes hold after the last prompt.
+Needs the package xllamacpp. First tokens are medians: ours by this program's clock, over gRPC; llama.cpp's by its own,
+of the prompt alone. Memory is what a variant's services hold after the last prompt; ours are asked from this program.
 """
 
 import argparse
@@ -44,7 +45,8 @@ Run = Callable[[GenerationRequest], Awaitable[Sample]]
 
 async def ours(orchestrator: Orchestrator, gamma: int | None, request: GenerationRequest) -> Sample:
     """Generate, and time what comes."""
-    request = replace(request, gamma=gamma)
+    # Each text is computed from its beginning, as llama.cpp is asked to.
+    request = replace(request, gamma=gamma, cache_salt=str(time.perf_counter_ns()))
     start, first, token_ids, num_first = time.perf_counter(), 0.0, [], 0
     async for delta in orchestrator.generate(request):
         token_ids += delta.token_ids
@@ -102,7 +104,7 @@ def row(name: str, samples: Mapping[str, Sequence[Sample]], pids: Iterable[int])
         "name": name,
         "tokens_per_s": round(pooled_rate(own), 1),
         **{key: ratio and [round(value, 3) for value in ratio] for key, ratio in ratios.items()},
-        "first_token_ms": round(median(one.first_s or 0.0 for one in own) * 1000, 1),
+        "first_token_ms": round(median(one.first_s for one in own if one.first_s is not None) * 1000, 1),
         "memory_mb": round(sum(map(rss_mb, pids))),
         "texts_as_alone": sum(one.token_ids == other.token_ids for one, other in zip(own, alone, strict=True)),
         "texts": len(own),

@@ -28,6 +28,10 @@ MAX_REASON_CHARACTERS = 512
 """Torch puts whole stacks of C++ into a message."""
 
 
+MAX_PROBLEM = 1000
+"""Characters of what is said of a model's files."""
+
+
 class SpecgateError(Exception):
     """Base of everything that specgate raises on purpose."""
 
@@ -59,9 +63,15 @@ class UnsupportedArchitecture(SpecgateError):
 
 
 class ModelLoadError(SpecgateError):
-    """The model cannot be loaded: not found, no safetensors, or code of its own."""
+    """The model cannot be loaded: not found, no safetensors, or code of its own.
+
+    Files name what they hold, and anybody may have made them: the message is one line, of a bounded length.
+    """
 
     reason = "MODEL_LOAD_FAILED"
+
+    def __init__(self, problem: str) -> None:
+        super().__init__("".join(one if one.isprintable() else " " for one in problem[:MAX_PROBLEM]))
 
     @classmethod
     def of(cls, error: Exception, what: str = "") -> Self:

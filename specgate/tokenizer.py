@@ -35,7 +35,7 @@ def load_tokenizer(path: str, of_file: str | None = None) -> "PreTrainedTokenize
         ModelLoadError: there is no such model, or its tokenizer cannot be read without code of its own.
     """
     if is_gguf(path) and of_file is not None:
-        path = of_file
+        return _given(of_file)
     if is_gguf(path):
         from specgate.gguf.vocabulary import tokenizer_of
 
@@ -48,6 +48,16 @@ def load_tokenizer(path: str, of_file: str | None = None) -> "PreTrainedTokenize
     # What a broken file makes transformers and its parsers raise is not of one kind.
     except Exception as error:
         raise ModelLoadError.of(error, f"the tokenizer of {path}") from error
+
+
+def _given(name: str) -> "PreTrainedTokenizerBase":
+    is_path = name.startswith((".", "/", "~")) or name.count("/") > 1
+    if is_path and not Path(name).is_dir():
+        raise ModelLoadError(f"there is no folder {name!r}, whose tokenizer was asked for")
+    found = load_tokenizer(name)
+    if found is None:
+        raise ModelLoadError(f"{name} has no tokenizer")
+    return found
 
 
 def _is_general(folder: Path) -> bool:

@@ -8,7 +8,8 @@ from typing import Any, NamedTuple
 from specgate.errors import ModelLoadError
 from specgate.gguf.file import is_gguf
 
-_MAX_HEADER_BYTES = 100 << 20
+_MAX_HEADER_BYTES = 16 << 20
+"""Some hundred thousand tensors."""
 _LEAST_BLOCK = 8
 """Inputs of a scale: codes of 4 bits in a word."""
 
@@ -101,9 +102,11 @@ def tensors_of(path: Path) -> dict[str, dict[str, Any]]:
     """
     with path.open("rb") as file:
         length = int.from_bytes(file.read(8), "little")
-        if length > _MAX_HEADER_BYTES:
+        if length > min(_MAX_HEADER_BYTES, path.stat().st_size - 8):
             raise ValueError(f"{path} is no safetensors file")
         header = json.loads(file.read(length))
+    if not isinstance(header, dict) or not all(isinstance(one, dict) for one in header.values()):
+        raise ValueError(f"{path} is no safetensors file")
     return {name: tensor for name, tensor in header.items() if name != "__metadata__"}
 
 
@@ -111,17 +114,25 @@ def weight_files(name: str) -> list[Path]:
     """Return the files that the weights are loaded from, fetched where ``name`` is a hub id.
 
     Raises:
-        ModelLoadError: there are no safetensors.
+        ModelLoadError: there are no safetensors, or the index names files that are not beside it.
     """
     index = file_of(name, "model.safetensors.index.json")
-    parts = (
-        set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()) if index else {"model.safetensors"}
-    )
+    parts = _parts_of(index) if index else {"model.safetensors"}
     files = [file_of(name, part) for part in sorted(parts)]
     if None in files:
         why = "" if Path(name).is_dir() else " on this machine, and none could be fetched"
         raise ModelLoadError(f"{name} has no safetensors{why}")
     return [file for file in files if file is not None]
+
+
+def _parts_of(index: Path) -> set[str]:
+    try:
+        parts = set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values())
+        if all(Path(part).name == part for part in parts):
+            return parts
+    except (ValueError, LookupError, TypeError, AttributeError):
+        pass
+    raise ModelLoadError(f"{index}: its weight_map does not say in which file beside it each tensor is")
 
 
 def file_of(name: str, part: str) -> Path | None:

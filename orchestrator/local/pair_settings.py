@@ -112,6 +112,8 @@ class PairSettings(PairModels):
         for name in ("run_ahead", "method", "skip"):
             if name in self.service.given and self.drafter:
                 raise InvalidArgument(name, "needs a drafter that starts here; this one is named and runs")
+        if "tokenizer" in self.service.given and not any(map(is_gguf, filter(None, (self.target, self.draft)))):
+            raise InvalidArgument("tokenizer", "is for GGUF files; neither model is one")
         if self.draft and self.service.method in (DraftMethod.SUFFIX, DraftMethod.LAYER_SKIP):
             raise InvalidArgument("draft", f"{self.draft!r} is not for the method {self.service.method}")
         if self.pin and (threads := self.service.value("threads")) > 1:

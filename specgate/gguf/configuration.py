@@ -1,5 +1,6 @@
 """A model's configuration, as transformers has it, from a GGUF file's values."""
 
+import math
 from typing import Any
 
 from specgate.errors import ModelLoadError
@@ -80,6 +81,6 @@ def _ends(file: GgufFile) -> list[int] | None:
 
 def _number(file: GgufFile, key: str, kind: type, otherwise: Any = None) -> Any:
     value = file.values.get(key, otherwise)
-    if not isinstance(value, int | float) or isinstance(value, bool):
+    if not isinstance(value, int | float) or isinstance(value, bool) or not math.isfinite(value):
         raise ModelLoadError(f"{file.path}: {key} is {'missing' if value is None else 'no number'}")
     return kind(value)

@@ -1,7 +1,10 @@
 """A tokenizer from a GGUF file's values: byte-level BPE, as most models since GPT-2 have it, or SentencePiece's BPE."""
 
 from collections.abc import Callable, Collection
+from itertools import groupby
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from specgate.errors import ModelLoadError
 from specgate.gguf.file import GgufFile, naming
@@ -12,8 +15,8 @@ if TYPE_CHECKING:
 _UNKNOWN, _CONTROL, _USER_DEFINED, _UNUSED = 2, 3, 4, 5
 _SPACE = "\u2581"
 """How SentencePiece writes a space."""
-_MOST_CHARACTERS = 1 << 10
-"""Of a piece: how it is made of two others takes the square of them."""
+_MOST_CHARACTERS, _MOST_PAIRS = 128, 8
+"""Of a piece; and for each of all pieces how many pairs of others make one. Llama 2 has 16, and 2."""
 _QWEN2 = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 )
@@ -42,25 +45,33 @@ def _tokenizer(file: GgufFile) -> "PreTrainedTokenizerBase | None":
         known = f"read are 'llama', and 'gpt2' with {', '.join(_PRE_TOKENIZERS)}; give another with --tokenizer"
         raise ModelLoadError(f"{file.path}: its tokenizer is {model!r} with the pre-tokenizer {pre!r}; {known}")
     tokens, kinds = values.get("tokens"), values.get("token_type")
-    if not isinstance(tokens, list) or kinds is None or len(kinds) != len(tokens):
-        raise ModelLoadError(f"{file.path}: its tokenizer lacks tokens or their types")
+    is_pieces, template = model == "llama", file.values.get("tokenizer.chat_template")
+    rest = values.get("scores" if is_pieces else "merges")
+    if not isinstance(tokens, list) or kinds is None or len(kinds) != len(tokens) or rest is None:
+        raise ModelLoadError(f"{file.path}: its tokenizer lacks tokens, their types, scores or merges")
+    if template is not None and not isinstance(template, str):
+        raise ModelLoadError(f"{file.path}: its chat template is no text")
     special = {name: tokens[values[f"{key}_token_id"]] for key, name in SPECIAL.items() if _is_id(values, key, tokens)}
     vocabulary = _own_vocabulary(tokens, kinds)
-    is_pieces = model == "llama"
     backend = _by_pieces(values, vocabulary, special) if is_pieces else _by_bytes(values, vocabulary)
     _add(backend, tokens, kinds, {_UNKNOWN, _CONTROL} if is_pieces else {_CONTROL})
     if values.get("add_bos_token", is_pieces or pre == "llama-bpe") and "bos_token" in special:
         _begin_with(backend, special["bos_token"])
+    for name, token in special.items():
+        if tokens.index(token) != backend.token_to_id(token):
+            raise ValueError(f"its {name} {token[:_MOST_CHARACTERS]!r} is none of its tokens")
     return PreTrainedTokenizerFast(
-        tokenizer_object=backend, chat_template=file.values.get("tokenizer.chat_template"),
-        clean_up_tokenization_spaces=False, **special,
-    )  # fmt: skip
+        tokenizer_object=backend, chat_template=template, clean_up_tokenization_spaces=False, **special
+    )
 
 
 def _own_vocabulary(tokens: list[str], kinds: Any) -> dict[str, int]:
     """Return the ids by token. As in the tokenizers of Qwen and Llama, what comes behind the last is added to it."""
     num_own = len(tokens)
-    while num_own and kinds[num_own - 1] in (_CONTROL, _USER_DEFINED, _UNUSED):
+    # The very last ones only fill the model's rows.
+    while num_own and kinds[num_own - 1] == _UNUSED:
+        num_own -= 1
+    while num_own and kinds[num_own - 1] in (_CONTROL, _USER_DEFINED):
         num_own -= 1
     vocabulary = {token: token_id for token_id, token in enumerate(tokens[:num_own])}
     if len(vocabulary) != num_own:
@@ -87,6 +98,8 @@ def _by_pieces(values: dict[str, Any], vocabulary: dict[str, int], special: dict
 
     pairs = _merges(vocabulary, values["scores"])
     unknown = special.get("unk_token")
+    if unknown is None and not all(f"<0x{byte:02X}>" in vocabulary for byte in range(256)):
+        raise ValueError("it has neither an unknown token nor one for each byte")
     backend = Tokenizer(models.BPE(vocabulary, pairs, unk_token=unknown, fuse_unk=True, byte_fallback=True))
     spaces, back = normalizers.Replace(" ", _SPACE), decoders.Replace(_SPACE, " ")
     has_prefix = values.get("add_space_prefix", True)
@@ -98,7 +111,9 @@ def _by_pieces(values: dict[str, Any], vocabulary: dict[str, int], special: dict
 
 def _merges(vocabulary: dict[str, int], scores: Any) -> list[tuple[str, str]]:
     """Return which pieces two others make, the best first, in transformers' order: their fingerprints are compared."""
-    pairs = []
+    if len(scores) < len(vocabulary) or not np.isfinite(scores).all():
+        raise ValueError("it has too few scores, or some that are no numbers")
+    pairs: list[tuple[float, int, int, str, str]] = []
     for piece, token_id in vocabulary.items():
         if len(piece) > _MOST_CHARACTERS:
             raise ValueError(f"it has a token of {len(piece)} characters; {_MOST_CHARACTERS} are read at the most")
@@ -106,6 +121,8 @@ def _merges(vocabulary: dict[str, int], scores: Any) -> list[tuple[str, str]]:
         known = [cut for cut in cuts if cut[0] in vocabulary and cut[1] in vocabulary]
         known.sort(key=lambda cut: (vocabulary[cut[0]], vocabulary[cut[1]]))
         pairs += [(float(scores[token_id]), len(left), len(right), left, right) for left, right in known]
+        if len(pairs) > _MOST_PAIRS * len(vocabulary):
+            raise ValueError(f"its pieces are made of others in more than {_MOST_PAIRS} ways each")
     pairs.sort(key=lambda pair: pair[:3], reverse=True)
     return [pair[3:] for pair in pairs]
 
@@ -119,15 +136,15 @@ def _add(backend: Any, tokens: list[str], kinds: Any, special: Collection[int]) 
     """Add tokens that are cut out of a text whole, in the order of their ids. Raises ValueError: an id is another."""
     from tokenizers import AddedToken
 
-    for token_id, (token, kind) in enumerate(zip(tokens, kinds, strict=True)):
-        if kind in special:
-            backend.add_special_tokens([AddedToken(token, special=True, normalized=False)])
-        elif kind == _USER_DEFINED:
-            backend.add_tokens([AddedToken(token, normalized=False)])
-        else:
-            continue
-        if backend.token_to_id(token) != token_id:
-            raise ValueError(f"the token {token!r} is {token_id} and {backend.token_to_id(token)}")
+    added = [i for i, kind in enumerate(kinds) if kind in special or kind == _USER_DEFINED]
+    # Each call builds anew what finds them in a text.
+    for is_special, run in groupby(added, lambda token_id: kinds[token_id] in special):
+        flags = {"special": is_special, "normalized": False}
+        add = backend.add_special_tokens if is_special else backend.add_tokens
+        add([AddedToken(tokens[token_id], **flags) for token_id in run])
+    for token_id in added:
+        if (found := backend.token_to_id(tokens[token_id])) != token_id:
+            raise ValueError(f"the token {tokens[token_id][:_MOST_CHARACTERS]!r} is {token_id} and {found}")
 
 
 def _begin_with(backend: Any, token: str) -> None:

@@ -94,6 +94,8 @@ def load(
     blocks = _from_files(lambda: read_skip(skip, name), name) if skip is not None else None
     width = int(config.get_text_config().vocab_size)
     head = read_short_head(name, width) if drafts else None
+    if tokenizer and is_gguf(name) and vocabulary_size(tokenizer) > width:
+        raise ModelLoadError(f"{name}: its tokenizer has {vocabulary_size(tokenizer)} tokens, and the model {width}")
     progress("weights", 0, 1)
     weights = _from_files(lambda: _stored_or_wide(name, config, dtype, blocks, head, keeps_stored), name)
     model = weights.to(device).eval().requires_grad_(False)

@@ -43,3 +43,9 @@ def test_a_tokenizer_that_is_not_read_is_given(orchestrator: Cli, tmp_path: Path
     assert len(json.loads(told)["token_ids"]) == 8
     code, told, _ = orchestrator("doctor", *files, "--tokenizer", str(PAIR / "target"))
     assert (code, "both have the same one" in told) == (0, True)
+    code, _, told = orchestrator(*asked, "--tokenizer", str(tmp_path / "none"))
+    assert code != 0
+    assert "there is no folder" in told
+    code, _, told = orchestrator("generate", "x", "--tokenizer", str(PAIR / "target"))
+    assert code == 2
+    assert "is for GGUF files; neither model is one" in told

@@ -5,7 +5,14 @@ import inspect
 import pytest
 
 from specgate import errors
-from specgate.errors import ResourceExhausted, ServiceUnavailable, SpecgateError, reason_of
+from specgate.errors import (
+    MAX_PROBLEM,
+    ModelLoadError,
+    ResourceExhausted,
+    ServiceUnavailable,
+    SpecgateError,
+    reason_of,
+)
 
 TREE = {name: kind for name, kind in vars(errors).items() if inspect.isclass(kind) and issubclass(kind, SpecgateError)}
 REASONS = {
@@ -48,3 +55,9 @@ def test_a_reason_is_one_short_line_and_never_empty(error: Exception) -> None:
     assert not reason.endswith((" ", ":"))
     assert "\n" not in reason
     assert len(reason) < 600
+
+
+def test_what_a_file_holds_makes_no_message_of_two_lines_or_without_end() -> None:
+    told = str(ModelLoadError("a\nb\x1b[31m" * 999))
+    assert told.startswith("a b [31ma b")
+    assert len(told) == MAX_PROBLEM

@@ -25,7 +25,10 @@ ROOM_KB = 48 << 10
 """What a model of any size takes, and what the allocator holds back."""
 TIMES_ITS_SIZE = 8
 ODD = (0, 1, 2, 3, 8, 9, 12, 127, 255, 256, 1 << 16, (1 << 31) - 1, 1 << 32, (1 << 63) - 1, (1 << 64) - 1)
-PIECES = {"tokenizer.ggml.model": "llama", "tokenizer.ggml.scores": [-float(i) for i in range(4096)]}
+PIECES = {
+    "tokenizer.ggml.model": "llama", "tokenizer.ggml.scores": [-float(i) for i in range(4096)],
+    "tokenizer.ggml.unknown_token_id": 0,
+}  # fmt: skip
 
 
 @pytest.fixture(scope="module")

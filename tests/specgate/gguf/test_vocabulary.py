@@ -2,6 +2,7 @@
 
 import io
 import json
+import math
 import shutil
 from pathlib import Path
 from random import Random
@@ -96,6 +97,44 @@ def _values_of(own: sentencepiece.SentencePieceProcessor) -> dict[str, Any]:
         "scores": [own.get_score(i) for i in ids], "bos_token_id": 1, "eos_token_id": 2, "unknown_token_id": 0,
     }  # fmt: skip
     return {f"tokenizer.ggml.{name}": value for name, value in values.items()}
+
+
+BYTES = [f"<0x{byte:02X}>" for byte in range(256)]
+BASE: dict[str, Any] = {
+    "model": "llama", "tokens": ["<unk>", *BYTES, "a", "b", "ab"], "token_type": [2, *[6] * 256, 1, 1, 1],
+    "scores": [0.0] * 260, "unknown_token_id": 0,
+}  # fmt: skip
+LONGER = [size * "a" for size in range(2, 100)]
+FORGED: dict[str, tuple[dict[str, Any], str]] = {
+    "no scores": ({"scores": None}, "lacks tokens, their types, scores or merges"),
+    "too few scores": ({"scores": [0.0] * 9}, "too few scores"),
+    "scores that are none": ({"scores": [math.nan] * 260}, "scores, or some that are no numbers"),
+    "a long piece": ({"tokens": [*BASE["tokens"][:-1], 129 * "a"]}, "a token of 129 characters"),
+    "pieces of pieces": (
+        {"tokens": [*BYTES, "a", *LONGER], "token_type": [6] * 355, "scores": [0.0] * 355, "unknown_token_id": None},
+        "in more than 8 ways each",
+    ),
+    "no word for a byte": (
+        {"tokens": ["<unk>", *BYTES[1:], "a", "b", "ab", "c"], "unknown_token_id": None}, "nor one for each byte",
+    ),
+    "a token of another id": (
+        {"tokens": ["<unk>", *BYTES, "a", "<unk>", "ab"], "token_type": [2, *[6] * 256, 1, 3, 3]},
+        "'<unk>' is 258 and 0",
+    ),
+    "a filler as the end": (
+        {"token_type": [2, *[6] * 256, 1, 1, 5], "eos_token_id": 259}, "its eos_token 'ab' is none",
+    ),
+    "a template that is no text": ({"chat_template": 7}, "its chat template is no text"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", FORGED)
+def test_what_cannot_be_is_named(case: str) -> None:
+    changes, told = FORGED[case]
+    values = {f"tokenizer.{'' if name == 'chat_template' else 'ggml.'}{name}": value
+              for name, value in (BASE | changes).items() if value is not None}  # fmt: skip
+    with pytest.raises(ModelLoadError, match=told):
+        tokenizer_of(GgufFile(Path("x.gguf"), values, {}))
 
 
 @pytest.mark.parametrize(

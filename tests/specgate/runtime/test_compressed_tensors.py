@@ -1,6 +1,7 @@
 """A compressed-tensors folder's model has the numbers that the library itself says, to the bit."""
 
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -188,6 +189,10 @@ TENSORS: dict[str, tuple[Callable[[dict[str, torch.Tensor]], Any], str]] = {
         lambda all_: all_.update({f"{UP}.weight_shape": torch.tensor([384, 191])}),
         r"weight_shape is not \(384, 192\)",
     ),
+    "no number": (
+        lambda all_: all_.update({f"{UP}.weight_scale": torch.full((384, 6), torch.nan)}),
+        f"{UP}.weight_scale has numbers that are none",
+    ),
     "norm in codes": (
         lambda all_: all_.update({"model.norm.weight_packed": torch.zeros(24, dtype=torch.int32)}),
         "model.norm.weight is stored in codes, and is of no plain product",
@@ -202,3 +207,18 @@ def test_tensors_that_do_not_fit_are_named(case: str, source: Path, tmp_path: Pa
     change_tensors(tmp_path, change)
     with pytest.raises(ModelLoadError, match=problem):
         load_cpu(tmp_path)
+
+
+def test_an_index_names_files_beside_it_and_no_tensor_twice(source: Path, tmp_path: Path) -> None:
+    write_compressed(tmp_path / "x", source, **GROUPS)
+    weights, index = tmp_path / "x" / "model.safetensors", tmp_path / "x" / "model.safetensors.index.json"
+    shutil.copy(weights, weights.with_name("again.safetensors"))
+    shutil.copy(weights, tmp_path / "outside.safetensors")
+    for files, problem in (
+        ({"a": "../outside.safetensors"}, "in which file beside it"),
+        ({"a": ["model.safetensors"]}, "in which file beside it"),
+        ({"a": "model.safetensors", "b": "again.safetensors"}, "is in two files"),
+    ):
+        index.write_text(json.dumps({"weight_map": files}))
+        with pytest.raises(ModelLoadError, match=problem):
+            load_cpu(tmp_path / "x")
