@@ -65,7 +65,7 @@ class Desk:
         """Count the step that ended: what its forward took, and what all of it brought."""
         self._planner.times.learn(self._width, now_s - self._ended_s)
         num_tokens, alone_s = sum(row.num_new for row in rows), self._planner.times.of(len(rows))
-        self._planner.turns.step(num_tokens, len(rows), now_s - self._began_s, alone_s)
+        self._planner.turns(len(rows)).step(num_tokens, len(rows), now_s - self._began_s, alone_s)
 
     def _followed(self, line: Line) -> Session | None:
         """Commit the row's new tokens; where it has no session, return one that is to be opened."""

@@ -1,7 +1,7 @@
 """What drafts are worth: how often they are accepted, how long a step takes, and how long waiting pays."""
 
 import math
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Collection, Sequence
 
 FIRST_RATE, MIN_RATE, MAX_RATE = 0.7, 0.01, 0.98
@@ -153,12 +153,17 @@ class Planner:
     """Says how many draft tokens each row is worth: those that give the most tokens a second. ``gamma`` is the most."""
 
     def __init__(self, gamma: int) -> None:
-        self.times, self.turns = StepTimes(), Turns()
+        self.times = StepTimes()
+        self._turns: defaultdict[int, Turns] = defaultdict(Turns)
         self._gamma = gamma
+
+    def turns(self, num_rows: int) -> Turns:
+        """Return what the clock says with so many requests in a step: what one gains, eight may lose."""
+        return self._turns[num_rows.bit_length()]
 
     def plan(self, rates: Sequence[float], num_others: int) -> list[int]:
         """Return γ of each row, by its acceptance. ``num_others``: rows that have no drafts."""
-        if not self.turns.drafts:
+        if not self.turns(len(rates) + num_others).drafts:
             return [0] * len(rates)
         gammas = self._best(rates, num_others)
         return gammas if any(gammas) else [min(PROBE, self._gamma)] * len(rates)

@@ -55,8 +55,10 @@ def test_rows_compete() -> None:
 def test_where_no_draft_token_seems_to_pay_a_few_are_asked_for_as_long_as_the_clock_says_so() -> None:
     one = planner(1.0)
     assert one.plan([0.4], 0) == [2]
-    one.turns.drafts = False
+    one.turns(1).drafts = False
     assert one.plan([0.4], 0) == [0]
+    # What the clock says of one request it does not say of eight.
+    assert one.plan([0.4] * 7, 1) == [2] * 7
 
 
 @pytest.mark.parametrize(("tokens", "drafted_s", "least", "most"), [(2, 0.01, 0.9, 1.0), (1, 0.015, 0.0, 0.1)])
