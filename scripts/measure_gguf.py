@@ -4,7 +4,7 @@
     python scripts/measure_gguf.py target.gguf --draft draft.gguf --cores 1 --json docs/results/gguf-q8-0-1-core.json
 
 Greedy, one request at a time, all variants in turns over the same prompts. ``ours`` and ``llama.cpp`` are the target
-alone; ours drafts by copying (suffix) and with the draft model, under the gate auto, and llama.cpp with that model.
+alone, ours with one thread a service, the default, and llama.cpp with one a core; ours drafts by copying (suffix) and with the draft model, under the gate auto, and llama.cpp with that model.
 Needs the package xllamacpp. First tokens are medians: ours by this program's clock, over gRPC; llama.cpp's by its own,
 of the prompt alone. Memory is what a variant's services hold after the last prompt; ours are asked from this program.
 """
@@ -60,13 +60,12 @@ async def start(options: argparse.Namespace, stack: AsyncExitStack) -> tuple[dic
     """Return how each variant runs, and its processes."""
     runs: dict[str, Run] = {}
     processes: dict[str, set[int]] = {}
-    threads = {OURS: options.cores, SUFFIX: options.cores, DRAFT: 1}
     given: dict[str, dict[str, Any]] = {
         OURS: {}, SUFFIX: {"method": "suffix"}, DRAFT: {"draft": options.draft},
     }  # fmt: skip
     for name, settings in given.items():
         before = set(descendants(os.getpid()))
-        opened = open_orchestrator(options.target, threads=threads[name], **settings)
+        opened = open_orchestrator(options.target, **settings)
         orchestrator = await stack.enter_async_context(opened)
         runs[name] = partial(ours, orchestrator, 0 if name == OURS else None)
         processes[name] = set(descendants(os.getpid())) - before

@@ -33,11 +33,14 @@ TOPICS = (
     "Gates",
     "Drafts that were trained",
     "Forwards on a CPU",
+    "Beside llama.cpp",
+    "Long contexts",
     "On a GPU",
     "Inside vLLM",
     "Reliability",
 )
 COLUMNS = {
+    "context": "context",
     "name": "row",
     "trace": "trace",
     "agreement": "agreement",
@@ -56,6 +59,8 @@ COLUMNS = {
     "ratio_to_concurrency_1": "× one client",
     "ratio_to_hf": "× hf",
     "ratio_to_vllm": "× vLLM alone",
+    "ratio_to_llama": "× llama.cpp, 95 %",
+    "ratio_to_ours": "× ours, 95 %",
     "ratio_to_empty": "× empty drafts",
     "hit_us": "µs in propose, hit",
     "miss_us": "µs in propose, miss",
@@ -90,6 +95,11 @@ COLUMNS = {
     "crashes": "crashes",
     "held": "held",
     "seen": "what is seen",
+    "first_token_ms": "first token, ms",
+    "first_token_s": "first token, s",
+    "gap_beside_ms": "another stream's longest gap, ms",
+    "memory_mb": "memory, MB",
+    "texts_as_alone": "texts as alone",
     "gap_s": "longest gap, s",
     "gap_ms": "longest gap, ms",
     "text_equal": "text equal",
@@ -137,6 +147,7 @@ def page(results: Mapping[str, Mapping[str, Any]]) -> str:
 def _topic(result: Mapping[str, Any]) -> str:
     kinds = dict.fromkeys(("layers", "ablations"), "Drafts that were trained")
     kinds |= {"advice": "Tuning", "tables": "Forwards on a CPU", "steps": "On a GPU"}
+    kinds |= {"cores": "Beside llama.cpp", "turns": "Long contexts"}
     kinds |= {"vllm": "Inside vLLM", **dict.fromkeys(("temperatures", "cases"), "Gates")}
     for key, topic in kinds.items():
         if key in result:
@@ -159,6 +170,7 @@ def _section(name: str, result: Mapping[str, Any]) -> Iterator[str]:
         yield f"> {line}\n"
     steps = [] if "ablations" in result else result.get("steps", [])
     yield from _measured(result.get("rows") or steps or result.get("finals", []), result)
+    yield from _table(result.get("turns", []), all_columns=True)
     others = _training(result) or _signals(result) or _gates(result) or result.get("ablations", [])
     yield from _table(others, all_columns=True)
     for title, rows in result.get("tables", {}).items():
