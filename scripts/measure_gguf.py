@@ -4,9 +4,10 @@
     python scripts/measure_gguf.py target.gguf --draft draft.gguf --cores 1 --json docs/results/gguf-q8-0-1-core.json
 
 Greedy, one request at a time, all variants in turns over the same prompts. ``ours`` and ``llama.cpp`` are the target
-alone, ours with one thread a service, the default, and llama.cpp with one a core; ours drafts by copying (suffix) and with the draft model, under the gate auto, and llama.cpp with that model.
-Needs the package xllamacpp. First tokens are medians: ours by this program's clock, over gRPC; llama.cpp's by its own,
-of the prompt alone. Memory is what a variant's services hold after the last prompt; ours are asked from this program.
+alone: ours with one thread a service, the default, llama.cpp with one a core. Ours drafts by copying (suffix) and with
+the draft model, under the gate auto, and llama.cpp with that model. Needs the package xllamacpp. First tokens are
+medians: ours by this program's clock, over gRPC; llama.cpp's by its own, of the prompt alone. Memory is what a
+variant's services hold after the last prompt; ours are asked from this program.
 """
 
 import argparse
