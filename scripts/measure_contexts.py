@@ -181,7 +181,7 @@ async def measured(folder: Path, lengths: Sequence[int], repeats: int) -> dict[s
         await timed(orchestrator, request_of(prompts.draw(300), 0, "auto"))
         rows = await by_length(orchestrator, prompts, lengths, repeats)
         turns = [await conversation(orchestrator, prompts, is_known=one) for one in (True, False)]
-    return {"acceptance": ACCEPTANCE, "rows": rows, "turns": turns}
+    return {"acceptance": ACCEPTANCE, "rows": rows, "conversations": turns}
 
 
 def main() -> None:
@@ -193,7 +193,7 @@ def main() -> None:
     file = ResultsFile(options.json)
     with TemporaryDirectory() as folder:
         found = asyncio.run(measured(Path(folder), [int(one) for one in options.lengths.split(",")], options.repeats))
-    for rows in (found["rows"], found["turns"]):
+    for rows in (found["rows"], found["conversations"]):
         table = Table(*rows[0])
         for row in rows:
             table.add_row(*map(str, row.values()))
