@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Measure how decoding, first tokens, another stream's gaps and memory change with the length of a context.
 
-    python scripts/measure_contexts.py --json docs/results/contexts.json
+    python scripts/measure_contexts.py --json contexts.json
     python scripts/measure_contexts.py --lengths 512,8192 --json /tmp/contexts.json
 
 The pair has the bundled pair's shapes, a context of 32,768 tokens, and a planted acceptance of 80 %, whatever the

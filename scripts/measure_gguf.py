@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Measure a GGUF file as we serve it, beside llama.cpp with the same file, on the same cores.
 
-    python scripts/measure_gguf.py target.gguf --draft draft.gguf --cores 1 --json docs/results/gguf-q8-0-1-core.json
+    python scripts/measure_gguf.py target.gguf --draft draft.gguf --cores 1 --json docs/results/gguf-q8-0-one-core.json
 
 Greedy, one request at a time, all variants in turns over the same prompts. ``ours`` and ``llama.cpp`` are the target
 alone: ours with one thread a service, the default, llama.cpp with one a core. Ours drafts by copying (suffix) and with
