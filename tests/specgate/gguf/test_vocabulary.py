@@ -141,10 +141,12 @@ def test_what_cannot_be_is_named(case: str) -> None:
     ("name", "value", "told"),
     [
         ("tokenizer.ggml.model", "t5", "its tokenizer is 't5'"),
-        ("tokenizer.ggml.pre", "tekken", "the pre-tokenizer 'tekken'; read are"),
+        ("tokenizer.ggml.pre", "tekken", "the pre-tokenizer 'tekken'; read are .*; give another with --tokenizer"),
     ],
 )
 def test_a_tokenizer_that_is_not_read_is_named(name: str, value: str, told: str, tmp_path: Path) -> None:
     write_gguf(tmp_path / "y.gguf", PAIR / "draft", "Q8_0", **{name: value})
     with pytest.raises(ModelLoadError, match=told):
         load_tokenizer(str(tmp_path / "y.gguf"))
+    with pytest.raises(ModelLoadError, match="there is no folder"):
+        load_tokenizer(str(tmp_path / "y.gguf"), str(tmp_path / "none"))
