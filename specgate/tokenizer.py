@@ -50,9 +50,13 @@ def load_tokenizer(path: str, of_file: str | None = None) -> "PreTrainedTokenize
         raise ModelLoadError.of(error, f"the tokenizer of {path}") from error
 
 
+def is_path(name: str) -> bool:
+    """Return whether a model's name can only be that of a folder here, and no hub id."""
+    return name.startswith((".", "/", "~")) or name.count("/") > 1
+
+
 def _given(name: str) -> "PreTrainedTokenizerBase":
-    is_path = name.startswith((".", "/", "~")) or name.count("/") > 1
-    if is_path and not Path(name).is_dir():
+    if is_path(name) and not Path(name).is_dir():
         raise ModelLoadError(f"there is no folder {name!r}, whose tokenizer was asked for")
     found = load_tokenizer(name)
     if found is None:

@@ -13,6 +13,7 @@ from specgate.gguf.file import is_gguf
 from specgate.rpc.endpoint import MAX_PORT, split_endpoint
 from specgate.rpc.tls import ClientTlsFiles
 from specgate.service.settings import DraftModelSettings, settings_class, settings_of
+from specgate.tokenizer import is_path
 from specgate.types import DraftMethod, check_range
 
 MIN_WAIT_S, MAX_WAIT_S = 0.1, 86_400.0
@@ -211,11 +212,10 @@ class PairSettings(PairModels):
 
 def check_model(name: str, model: str | None) -> None:
     """Raise InvalidArgument if ``model`` is a path to nothing. The service looks up hub ids."""
-    looks_like_path = model is not None and (model.startswith((".", "/", "~")) or model.count("/") > 1)
     if model is not None and is_gguf(model):
         if not Path(model).is_file():
             raise InvalidArgument(name, f"there is no file {model!r}")
-    elif model is not None and looks_like_path and not Path(model).is_dir():
+    elif model is not None and is_path(model) and not Path(model).is_dir():
         raise InvalidArgument(name, f"there is no folder {model!r}")
 
 
