@@ -63,7 +63,8 @@ class DraftSession:
     ) -> None:
         self.spec = spec
         self._grammar = grammar
-        self.capacity = min(spec.max_length, context_length)
+        self._first = spec.first_position
+        self.capacity = min(spec.max_length - self._first, context_length)
         committed = spec.committed_token_ids
         if len(committed) > self.capacity:
             raise InvalidArgument(
@@ -72,7 +73,7 @@ class DraftSession:
         # The draft may only propose what the target knows.
         self.vocab_size = min(vocab_size, spec.vocab_size or vocab_size)
         self._sampling = _within(spec.sampling, self.vocab_size)
-        self._order = RoundOrder(len(committed))
+        self._order = RoundOrder(spec.position)
         self._num_rows = vocab_size
         self._pool = pool
         self.sequence = pool.open(self._readable(committed), self.capacity, spec.cache_salt)
@@ -88,7 +89,8 @@ class DraftSession:
 
     @property
     def num_committed(self) -> int:
-        return self._order.num_committed
+        """Committed tokens that the session holds: the text may have more before them."""
+        return self._order.num_committed - self._first
 
     @property
     def last_proposal(self) -> list[int]:
@@ -110,7 +112,7 @@ class DraftSession:
         self._order.begin(request)
         if self._grammar is not None:
             self._grammar.commit(request.token_ids)
-        committed, start = self._readable(request.token_ids), request.position
+        committed, start = self._readable(request.token_ids), request.position - self._first
         kept = common_prefix_length(self.sequence.token_ids[start:], committed)
         self.sequence.truncate(start + kept)
         self.sequence.append(committed[kept:])
@@ -174,14 +176,15 @@ class DraftSession:
         self, sequence: KVSequence, start: int, drafted: Sequence[int] = (), *, stop_below: float = 0.0
     ) -> SamplingStep:
         """Return how tokens are sampled at ``start``, and after each of the ``drafted`` tokens from there on."""
+        position = self._first + start
         return SamplingStep(
             self._sampling,
             self.spec.seed,
-            start,
+            position,
             self.vocab_size,
             self._prefix(sequence.token_ids, start, drafted),
             stop_below > 0,
-            Barred.at(start, self.spec, self.vocab_size),
+            Barred.at(position, self.spec, self.vocab_size),
             self._allowed(sequence.token_ids, start, drafted),
             stop_below,
         )

@@ -49,6 +49,8 @@ class VerifySession:
         context_length: int,
         grammar: GrammarState | None = None,
     ) -> None:
+        if spec.first_position:
+            raise InvalidArgument("first_position", f"is {spec.first_position}; a verifier reads the whole text: 0")
         if spec.max_length > context_length:
             raise InvalidArgument(
                 "max_tokens",

@@ -43,7 +43,7 @@ class SuffixSession:
         self._announced: dict[TokenIds, TokenIds] = {}
         committed = spec.committed_token_ids
         self._held = pool.take(len(committed))
-        self._order = RoundOrder(len(committed))
+        self._order = RoundOrder(spec.position)
         self._text = SuffixText(committed)
         self._is_full = False
         """The pool had no room for the committed tokens: nothing more is drafted."""

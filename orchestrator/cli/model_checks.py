@@ -135,8 +135,8 @@ def _shared_tokenizer(target: ModelFacts, draft: ModelFacts) -> Finding:
 def _context(target: int, draft: int) -> Finding:
     if draft >= target:
         return Finding("pair", "context", Status.OK, f"target {target} tokens, draft {draft}")
-    message = f"the draft's context ends at {draft} tokens, the target's at {target}; beyond it nothing is drafted"
-    return Finding("pair", "context", Status.WARNING, message)
+    message = f"target {target} tokens, draft {draft}: of a longer text the draft reads the end alone"
+    return Finding("pair", "context", Status.OK, message)
 
 
 def _sizes(target: int, draft: int) -> Finding:

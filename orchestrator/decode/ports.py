@@ -77,19 +77,11 @@ class Lease:
 class DrafterDialer(Protocol):
     """Opens one drafter session."""
 
-    @property
-    def context_length(self) -> int:
-        """The longest sequence that any drafter met so far can hold, in tokens; very large until one was met."""
-        ...
-
-    def context_length_at(self, lease: Lease) -> int:
-        """Return the longest sequence that the drafter of a lease can hold, in tokens, once a session was opened."""
-        ...
-
-    async def open_drafter(self, lease: Lease, spec: SessionSpec) -> Drafter | None:
+    async def open_drafter(self, lease: Lease, spec: SessionSpec) -> tuple[Drafter, int]:
         """Return the session as soon as its memory is reserved; the prefill goes on in the background.
 
-        None: that drafter holds fewer tokens than are committed. Another one may hold more.
+        With it comes the length of the text up to which it can draft, in tokens. A drafter that holds fewer tokens than
+        the text has is given the text's end.
 
         Raises:
             SpecgateError: it could not be opened, or not in time.

@@ -65,7 +65,7 @@ class DrafterState(Protocol):
     """What a policy may know of the drafter. It never sees drafted tokens."""
 
     def want(self) -> None:
-        """Open the drafter if it was never opened, because a plan needs a draft. Never waits."""
+        """Open the drafter if it was never opened, or anew if it is full, for a plan needs a draft. Never waits."""
         ...
 
     @property
@@ -80,7 +80,7 @@ class DrafterState(Protocol):
 
     @property
     def context_length(self) -> int:
-        """Longest sequence of the drafter, in tokens; of any known drafter if none is in use."""
+        """Length of the text up to which the drafter can draft, in tokens; very large before it is opened."""
         ...
 
     @property
@@ -177,35 +177,29 @@ class WithinLimits:
     drafter: DrafterState
 
     def plan(self, session: Progress) -> RoundPlan:
-        plan = self.policy.plan(session)
-        fits = self._within(1, session) > 0
-        drafts = fits and self.drafter.available
+        plan, is_last = self.policy.plan(session), session.remaining == 1
+        drafts = self.drafter.available and not is_last
+        why_alone = WhyAlone.LAST_TOKEN if is_last else WhyAlone.NO_DRAFTER
         if plan.gamma == 0:
             if plan.why_alone is WhyAlone.NO_COPY and not drafts:
-                plan = replace(plan, why_alone=self._why_alone(fits, session))
+                plan = replace(plan, why_alone=why_alone)
             # Without a drafter the target runs faster; the learner must not mix the two times.
-            return plan if drafts or (fits and self.drafter.may_return) else replace(plan, keeps_warm=False)
+            return plan if drafts or (self.drafter.may_return and not is_last) else replace(plan, keeps_warm=False)
         if drafts:
             return replace(plan, gamma=self._within(plan.gamma, session))
-        if fits:
+        if not is_last:
             self.drafter.want()
-        if fits and self.drafter.may_return:
-            # The drafter reads the text meanwhile, which slows the target.
-            solo_tokens = min(session.remaining, ABSENT_DRAFTER_SOLO_TOKENS)
-            return _target_alone(solo_tokens, WhyAlone.NO_DRAFTER, keeps_warm=True)
-        return _target_alone(session.remaining, self._why_alone(fits, session))
+            if self.drafter.may_return:
+                # The drafter reads the text meanwhile, which slows the target.
+                solo_tokens = min(session.remaining, ABSENT_DRAFTER_SOLO_TOKENS)
+                return _target_alone(solo_tokens, why_alone, keeps_warm=True)
+        return _target_alone(session.remaining, why_alone)
 
     def plan_ahead(self, session: Progress) -> ExpectedPlan | None:
         expected = self.policy.plan_ahead(session)
         if expected is None or (gamma := self._within(expected.plan.gamma, session)) <= 0:
             return None
         return expected._replace(plan=replace(expected.plan, gamma=gamma))
-
-    @staticmethod
-    def _why_alone(fits: bool, session: Progress) -> WhyAlone:
-        if fits:
-            return WhyAlone.NO_DRAFTER
-        return WhyAlone.LAST_TOKEN if session.remaining == 1 else WhyAlone.DRAFT_CONTEXT
 
     def _within(self, gamma: int, session: Progress) -> int:
         # A verdict emits up to gamma + 1 tokens.

@@ -16,7 +16,6 @@ from specgate.tokenizer import first_difference
 from specgate.types import PROTO_VERSION, ModelInfo, SessionSpec
 
 HUB_ID = re.compile(r"\w[\w.-]*/\w[\w.-]*")
-UNKNOWN_CONTEXT_LENGTH = 1 << 31
 RETRY_INTERVAL_S = 0.1
 ANSWER_SHARE = 1 / 3
 """One service's share of the whole time, so that a hung one leaves time for others."""
@@ -144,35 +143,23 @@ class KnownDrafters:
         self._target = target
         self._context_lengths: dict[str, int] = {}
 
-    @property
-    def context_length(self) -> int:
+    async def open_drafter(self, lease: Lease, spec: SessionSpec) -> tuple[Drafter, int]:
         """See ``ports.DrafterDialer``."""
-        known = UNKNOWN_CONTEXT_LENGTH if self.info is None else self.info.context_length
-        return max(self._context_lengths.values(), default=known)
-
-    def context_length_at(self, lease: Lease) -> int:
-        """See ``ports.DrafterDialer``."""
-        return self._context_lengths[lease.endpoint]
-
-    async def open_drafter(self, lease: Lease, spec: SessionSpec) -> Drafter | None:
-        """See ``ports.DrafterDialer``."""
-        if lease.endpoint not in self._context_lengths:
-            await self._meet(lease)
-        if not self._holds(lease, spec):
-            return None
+        known = self._context_lengths.get(lease.endpoint) or await self._meet(lease)
         try:
-            return await self._dialer.open_drafter(lease, spec)
+            return await self._open(lease, spec, known)
         except InvalidArgument:
             # It may have restarted with less memory.
-            await self._meet(lease)
-            if self._holds(lease, spec):
+            now = await self._meet(lease)
+            if now >= known:
                 raise
-            return None
+            return await self._open(lease, spec, now)
 
-    def _holds(self, lease: Lease, spec: SessionSpec) -> bool:
-        return len(spec.committed_token_ids) < self.context_length_at(lease)
+    async def _open(self, lease: Lease, spec: SessionSpec, context_length: int) -> tuple[Drafter, int]:
+        spec = fitting(spec, context_length)
+        return await self._dialer.open_drafter(lease, spec), spec.first_position + context_length
 
-    async def _meet(self, lease: Lease) -> None:
+    async def _meet(self, lease: Lease) -> int:
         try:
             info = await self._dialer.model_info(lease, "drafter")
             _check_version("drafter", lease, info)
@@ -182,3 +169,16 @@ class KnownDrafters:
         check_pair(self._target, info)
         self.info = self.info or info
         self._context_lengths[lease.endpoint] = info.context_length
+        return info.context_length
+
+
+def fitting(spec: SessionSpec, context_length: int) -> SessionSpec:
+    """Return what opens a session on a drafter that holds so many tokens: the text's end, where it gets too long.
+
+    A quarter of the drafter's tokens at the least are left for what is to come, and half of them after a cut: so a
+    text is read again, in the background, for half of a context at the most in each half of a context.
+    """
+    num_committed = len(spec.committed_token_ids)
+    if spec.max_length <= context_length or num_committed <= context_length * 3 // 4:
+        return spec
+    return spec.last(context_length // 2)

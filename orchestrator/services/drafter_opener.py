@@ -23,6 +23,7 @@ class DrafterSession:
     session: Session
     num_sent: int
     context_length: int
+    """The length of the text up to which it can draft, in tokens."""
     deadline: DraftDeadline
 
     @property
@@ -31,7 +32,7 @@ class DrafterSession:
 
     @property
     def fits(self) -> bool:
-        """Whether the drafter can hold the committed tokens."""
+        """Whether the drafter can draft after the committed tokens."""
         return self.session.length < self.context_length
 
     def caught_up(self, request: DraftRequest) -> DraftRequest:
@@ -66,13 +67,8 @@ class DrafterOpener:
         self.closed = False
         """Whether no more sessions are opened: then a lease that is awaited is given back unused."""
 
-    @property
-    def context_length(self) -> int:
-        """See ``ports.DrafterDialer``."""
-        return self._dialer.context_length
-
     async def open(self, timeout_s: float) -> DrafterSession | None:
-        """Return an open session; None: the leased drafter holds too few tokens, or the request was closed meanwhile.
+        """Return an open session; None: the request was closed meanwhile.
 
         Raises:
             ServiceUnavailable: no drafter was free, or open, within ``timeout_s``.
@@ -86,14 +82,16 @@ class DrafterOpener:
         if self.closed:
             self._pool.release(lease)
             return None
-        spec = self._session.spec
-        opening = self._dialer.open_drafter(lease, spec)
-        leased = await SessionLease[Drafter].open(self._pool, lease, opening, timeout_s, "drafter")
-        if leased is None:
-            return None
+        spec, context_length = self._session.spec, 0
+
+        async def opening() -> Drafter:
+            nonlocal context_length
+            drafter, context_length = await self._dialer.open_drafter(lease, spec)
+            return drafter
+
+        leased = await SessionLease[Drafter].open(self._pool, lease, opening(), timeout_s, "drafter")
         deadline = DraftDeadline(self._timeouts.first_draft_s, self._timeouts.draft_floor_s, DRAFT_FACTOR)
-        context_length = self._dialer.context_length_at(lease)
-        return DrafterSession(leased, self._session, len(spec.committed_token_ids), context_length, deadline)
+        return DrafterSession(leased, self._session, spec.position, context_length, deadline)
 
     async def open_warm(self) -> DrafterSession | None:
         """Return an open session whose prefill is done, so that the request never waits for one; None: not this time.
@@ -103,10 +101,6 @@ class DrafterOpener:
         """
         opened = await self.open(self._timeouts.open_s)
         if opened is None:
-            return None
-        if not opened.fits:
-            # The text grew past the drafter's context meanwhile.
-            await opened.leased.give_back()
             return None
         try:
             # A draft that nobody uses, whatever its tokens: its answer shows that the prefill before it is done.

@@ -204,8 +204,6 @@ class FailoverVerifier:
     async def _open_on(self, lease: Lease, timeout_s: float) -> None:
         opening = self._dialer.open_verifier(lease, self._session.spec)
         leased = await SessionLease[Verifier].open(self._pool, lease, opening, timeout_s, "verifier")
-        if leased is None:
-            raise InternalError(f"the verifier at {lease.endpoint} opened nothing")
         timeouts = self._timeouts
         self._deadline = Deadline(timeouts.first_verdict_s, timeouts.verdict_floor_s, VERDICT_FACTOR)
         self._attached = leased

@@ -13,6 +13,8 @@ from orchestrator.services.timeouts import Timeouts
 from specgate.errors import MISCONFIGURED, SpecgateError, reason_of
 from specgate.types import NO_PROPOSAL, DraftRequest, Proposal, TokenIds
 
+ANY_LENGTH = 1 << 31
+"""A new session on a drafter is given the end of a text of any length."""
 FIRST_BACKOFF_S = 0.1
 MAX_BACKOFF_S = 2.0
 MAX_DOUBLINGS = 10
@@ -62,13 +64,13 @@ class ReattachingDrafter:
         self._num_attempts = 0
         self._was_opened = False
         self._is_refused = False
-        """The request fits no draft model: this was reported, and another attempt changes nothing."""
+        """No drafter takes the request: this was reported, and another attempt changes nothing."""
         self._on_announcement: OnAnnouncement = lambda: None
 
     @property
     def available(self) -> bool:
         """See ``gates.DrafterState``."""
-        return self._attached is not None
+        return self._attached is not None and self._attached.fits
 
     @property
     def may_return(self) -> bool:
@@ -78,7 +80,7 @@ class ReattachingDrafter:
     @property
     def context_length(self) -> int:
         """See ``gates.DrafterState``."""
-        return self._opener.context_length if self._attached is None else self._attached.context_length
+        return ANY_LENGTH if self._attached is None else self._attached.context_length
 
     @property
     def num_unread(self) -> int:
@@ -92,8 +94,6 @@ class ReattachingDrafter:
             InvalidArgument, TokenizerMismatch, UnsupportedArchitecture: the drafter does not fit the request.
         """
         self._was_opened = True
-        if not self._fits():
-            return
         attached = None
         try:
             attached = await self._opener.open(self._connect_s)
@@ -110,8 +110,9 @@ class ReattachingDrafter:
 
     def want(self) -> None:
         """See ``gates.DrafterState``. The first attempt is made at once: nothing has failed yet."""
-        if not self._was_opened:
-            self._was_opened = True
+        is_full = self._attached is not None and not self._attached.fits
+        if self._reattaching is None and (is_full or not self._was_opened):
+            self._was_opened, self._num_attempts = True, 0
             self._start_reattaching()
 
     def announced(self, request: DraftRequest) -> Proposal | None:
@@ -149,10 +150,7 @@ class ReattachingDrafter:
             answering, self._answering = self._answering, None
             await answering
         # A drafter that was attached meanwhile is first asked in the next round, whose number it has not seen.
-        if attached is None or attached is not self._attached:
-            return NO_PROPOSAL
-        if not attached.fits:
-            await self._detach(attached)
+        if attached is None or attached is not self._attached or not attached.fits:
             return NO_PROPOSAL
         return await self._draft(attached, attached.caught_up(request))
 
@@ -194,9 +192,6 @@ class ReattachingDrafter:
             self._answering.cancel()
             await asyncio.wait((self._answering,))
 
-    def _fits(self) -> bool:
-        return self._session.length < self.context_length
-
     def _use(self, attached: DrafterSession) -> None:
         self._attached = attached
         attached.drafter.listen(self._on_announcement)
@@ -216,7 +211,9 @@ class ReattachingDrafter:
 
     async def _reattach(self) -> None:
         try:
-            while self._attached is None and self._fits() and not self._is_refused:
+            if self._attached is not None:
+                await self._detach(self._attached)
+            while self._attached is None and not self._is_refused:
                 if self._num_attempts or self._session.stats.drafter_failures:
                     # The attempts of the whole request count: a drafter that dies again and again costs less and less.
                     backoff_s = FIRST_BACKOFF_S * 2.0 ** min(self._num_attempts, MAX_DOUBLINGS)

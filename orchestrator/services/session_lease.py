@@ -27,13 +27,8 @@ class SessionLease(Generic[Session]):
     session: Session
 
     @classmethod
-    async def open(
-        cls, pool: Pool, lease: Lease, opening: Awaitable[Session | None], timeout_s: float, service: str
-    ) -> Self | None:
+    async def open(cls, pool: Pool, lease: Lease, opening: Awaitable[Session], timeout_s: float, service: str) -> Self:
         """Wait for ``opening``; without a session the lease is given back.
-
-        Returns:
-            None where ``opening`` returned None: the service cannot hold this session.
 
         Raises:
             ServiceUnavailable: it was not open within ``timeout_s``.
@@ -49,9 +44,6 @@ class SessionLease(Generic[Session]):
                 problem = f"the {service} at {lease.endpoint} opened no session within {timeout_s:.3g} s"
                 raise ServiceUnavailable(problem) from None
             raise
-        if session is None:
-            pool.release(lease)
-            return None
         return cls(pool, lease, session)
 
     async def give_back(self, *, failed: bool = False) -> None:

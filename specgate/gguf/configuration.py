@@ -75,8 +75,8 @@ def _check_positions(file: GgufFile, name: str) -> None:
 
 
 def _ends(file: GgufFile) -> list[int] | None:
-    ids = [file.values.get(f"tokenizer.ggml.{name}_token_id") for name in ("eos", "eot", "eom")]
-    return list(dict.fromkeys(one for one in ids if one is not None)) or None
+    keys = [f"tokenizer.ggml.{name}_token_id" for name in ("eos", "eot", "eom")]
+    return list(dict.fromkeys(_number(file, key, int) for key in keys if key in file.values)) or None
 
 
 def _number(file: GgufFile, key: str, kind: type, otherwise: Any = None) -> Any:

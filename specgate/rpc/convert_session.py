@@ -97,6 +97,7 @@ def session_spec_to_pb(spec: SessionSpec) -> pb2.SessionSpec:
         min_tokens=spec.min_tokens,
         prompt_logprobs=spec.prompt_logprobs,
         grammar=grammar_to_pb(spec.grammar),
+        first_position=spec.first_position,
     )
 
 
@@ -119,6 +120,7 @@ def session_spec_from_pb(pb: pb2.SessionSpec, max_sequence_tokens: int = MAX_SEQ
         min_tokens=pb.min_tokens,
         prompt_logprobs=pb.prompt_logprobs if pb.HasField("prompt_logprobs") else None,
         grammar=grammar_from_pb(pb.grammar) if pb.HasField("grammar") else None,
+        first_position=pb.first_position,
     )
 
 

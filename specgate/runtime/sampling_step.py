@@ -30,7 +30,7 @@ class Barred(NamedTuple):
     @classmethod
     def at(cls, position: int, spec: SessionSpec, vocab_size: int) -> "Barred | None":
         """Return what a session bars from ``position`` on; None: nothing."""
-        until = len(spec.prompt_token_ids) + spec.min_tokens
+        until = spec.output_position + spec.min_tokens
         if position >= until or not spec.stop_token_ids:
             return None
         return cls(tuple(token_id for token_id in spec.stop_token_ids if token_id < vocab_size), until)

@@ -21,7 +21,6 @@ class WhyAlone(StrEnum):
     """The drafter copies, and the text repeats nothing at this place."""
     NO_DRAFTER = "no_drafter"
     """No drafter is attached, or the one that was asked did not answer."""
-    DRAFT_CONTEXT = "draft_context"
     """The text is as long as the draft model's context."""
     LAST_TOKEN = "last_token"
     """One token is left to emit."""

@@ -1,7 +1,7 @@
 """What a session on a service is opened with; where tokens come from, and why a generation ends."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from types import MappingProxyType
 
@@ -50,7 +50,8 @@ class SessionSpec:
     ``output_token_ids`` is empty on a first attempt; after a failover it holds what was already emitted, and
     counts for penalties, limits and positions just as if this service had emitted it. ``min_tokens`` are emitted before
     one of ``stop_token_ids`` may be chosen. A verifier sends ``prompt_logprobs`` before its first verdict, unless there
-    are ``output_token_ids``. ``grammar``: what the answer may be; None: anything.
+    are ``output_token_ids``. ``grammar``: what the answer may be; None: anything. ``first_position`` is where in the
+    text the prompt begins, above 0 on a drafter that is given the end of the text alone, see ``last``.
     """
 
     prompt_token_ids: tuple[int, ...]
@@ -68,6 +69,7 @@ class SessionSpec:
     min_tokens: int = 0
     prompt_logprobs: int | None = None
     grammar: Grammar | None = None
+    first_position: int = 0
 
     def __post_init__(self) -> None:
         if not self.prompt_token_ids:
@@ -79,6 +81,7 @@ class SessionSpec:
         check_range("logprobs", self.logprobs or 0, 0, MAX_LOGPROBS)
         check_range("prompt_logprobs", self.prompt_logprobs or 0, 0, MAX_LOGPROBS)
         check_range("min_tokens", self.min_tokens, 0, self.max_tokens)
+        check_range("first_position", self.first_position, 0, 1 << 30)
         if self.min_tokens and 0 < self.vocab_size <= len(self.stop_token_ids):
             raise InvalidArgument("min_tokens", "every token is a stop token; there is none to emit before them")
         if self.min_tokens and self.grammar is not None:
@@ -101,5 +104,36 @@ class SessionSpec:
 
     @property
     def max_length(self) -> int:
-        """Prompt plus the most that may be emitted, in tokens."""
-        return len(self.prompt_token_ids) + self.max_tokens
+        """The whole text with the most that may be emitted, in tokens."""
+        return self.output_position + self.max_tokens
+
+    @property
+    def output_position(self) -> int:
+        """Where in the text the first of ``output_token_ids`` is."""
+        return self.first_position + len(self.prompt_token_ids)
+
+    @property
+    def position(self) -> int:
+        """Where in the text the token after the committed ones is."""
+        return self.output_position + len(self.output_token_ids)
+
+    def last(self, num_tokens: int) -> "SessionSpec":
+        """Return what opens a session with the last ``num_tokens`` committed tokens alone, at the same positions.
+
+        Where output is left out, a grammar cannot be followed any more, and is left out, too.
+        """
+        cut = len(self.committed_token_ids) - num_tokens
+        if cut <= 0:
+            return self
+        tail = self.committed_token_ids[cut:]
+        num_prompt = max(1, len(self.prompt_token_ids) - cut)
+        num_lost = len(self.output_token_ids) - (num_tokens - num_prompt)
+        return replace(
+            self,
+            first_position=self.first_position + cut,
+            prompt_token_ids=tail[:num_prompt],
+            output_token_ids=tail[num_prompt:],
+            max_tokens=self.max_tokens - num_lost,
+            min_tokens=max(0, self.min_tokens - num_lost),
+            grammar=None if num_lost else self.grammar,
+        )

@@ -14,7 +14,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x17specgate/v1/types.proto\x12\x0bspecgate.v1\"\xa8\x03\n\x0eSamplingParams\x12\x18\n\x0btemperature\x18\x01 \x01(\x02H\x00\x88\x01\x01\x12\x12\n\x05top_k\x18\x02 \x01(\rH\x01\x88\x01\x01\x12\x12\n\x05top_p\x18\x03 \x01(\x02H\x02\x88\x01\x01\x12\x12\n\x05min_p\x18\x04 \x01(\x02H\x03\x88\x01\x01\x12\x1f\n\x12repetition_penalty\x18\x05 \x01(\x02H\x04\x88\x01\x01\x12\x1d\n\x10presence_penalty\x18\x06 \x01(\x02H\x05\x88\x01\x01\x12\x1e\n\x11\x66requency_penalty\x18\x07 \x01(\x02H\x06\x88\x01\x01\x12>\n\nlogit_bias\x18\x08 \x03(\x0b\x32*.specgate.v1.SamplingParams.LogitBiasEntry\x1a\x30\n\x0eLogitBiasEntry\x12\x0b\n\x03key\x18\x01 \x01(\r\x12\r\n\x05value\x18\x02 \x01(\x02:\x02\x38\x01\x42\x0e\n\x0c_temperatureB\x08\n\x06_top_kB\x08\n\x06_top_pB\x08\n\x06_min_pB\x15\n\x13_repetition_penaltyB\x13\n\x11_presence_penaltyB\x14\n\x12_frequency_penalty\"p\n\x07Grammar\x12\x15\n\x0bjson_schema\x18\x01 \x01(\tH\x00\x12\x0f\n\x05regex\x18\x02 \x01(\tH\x00\x12%\n\x06\x63hoice\x18\x03 \x01(\x0b\x32\x13.specgate.v1.ChoiceH\x00\x12\x0e\n\x04lark\x18\x04 \x01(\tH\x00\x42\x06\n\x04kind\"\x17\n\x06\x43hoice\x12\r\n\x05texts\x18\x01 \x03(\t\"\xb9\x04\n\x0bSessionSpec\x12\x18\n\x10prompt_token_ids\x18\x01 \x03(\r\x12\x18\n\x10output_token_ids\x18\x02 \x03(\r\x12-\n\x08sampling\x18\x03 \x01(\x0b\x32\x1b.specgate.v1.SamplingParams\x12\x0c\n\x04seed\x18\x04 \x01(\x04\x12/\n\x0cverification\x18\x05 \x01(\x0e\x32\x19.specgate.v1.Verification\x12\x12\n\nmax_tokens\x18\x06 \x01(\r\x12\x16\n\x0estop_token_ids\x18\x07 \x03(\r\x12\x12\n\nvocab_size\x18\x08 \x01(\r\x12Q\n\x15tokenizer_fingerprint\x18\t \x03(\x0b\x32\x32.specgate.v1.SessionSpec.TokenizerFingerprintEntry\x12\x15\n\x08logprobs\x18\n \x01(\rH\x00\x88\x01\x01\x12\x12\n\ncache_salt\x18\x0b \x01(\t\x12\x13\n\x0blease_token\x18\x0c \x01(\t\x12\x12\n\nmin_tokens\x18\x10 \x01(\r\x12\x1c\n\x0fprompt_logprobs\x18\x11 \x01(\rH\x01\x88\x01\x01\x12%\n\x07grammar\x18\x14 \x01(\x0b\x32\x14.specgate.v1.Grammar\x1a;\n\x19TokenizerFingerprintEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x42\x0b\n\t_logprobsB\x12\n\x10_prompt_logprobs\"\x0b\n\tKeepAlive\"6\n\x12SparseDistribution\x12\x11\n\ttoken_ids\x18\x01 \x03(\r\x12\r\n\x05probs\x18\x02 \x03(\x02\"Y\n\x08Proposal\x12\x17\n\x0f\x64raft_token_ids\x18\x01 \x03(\r\x12\x34\n\x0b\x64raft_probs\x18\x02 \x03(\x0b\x32\x1f.specgate.v1.SparseDistribution\"M\n\x08\x42ranches\x12\x14\n\x0cnum_accepted\x18\x01 \x03(\r\x12\x18\n\x10num_draft_tokens\x18\x02 \x03(\r\x12\x11\n\ttoken_ids\x18\x03 \x03(\r\"M\n\rTokenLogprobs\x12\x0f\n\x07logprob\x18\x01 \x01(\x02\x12\x15\n\rtop_token_ids\x18\x02 \x03(\r\x12\x14\n\x0ctop_logprobs\x18\x03 \x03(\x02\"\x15\n\x13GetModelInfoRequest\"\xea\x04\n\x14GetModelInfoResponse\x12\r\n\x05model\x18\x01 \x01(\t\x12\x0c\n\x04role\x18\x02 \x01(\t\x12\x14\n\x0c\x61rchitecture\x18\x03 \x01(\t\x12\r\n\x05\x64type\x18\x04 \x01(\t\x12\x0e\n\x06\x64\x65vice\x18\x05 \x01(\t\x12\x16\n\x0e\x63ontext_length\x18\x06 \x01(\r\x12\x12\n\nvocab_size\x18\x07 \x01(\r\x12\x16\n\x0enum_parameters\x18\x08 \x01(\x04\x12Z\n\x15tokenizer_fingerprint\x18\t \x03(\x0b\x32;.specgate.v1.GetModelInfoResponse.TokenizerFingerprintEntry\x12\x15\n\reos_token_ids\x18\n \x03(\r\x12\x14\n\x0cmax_sessions\x18\x0b \x01(\r\x12\x11\n\tkv_tokens\x18\x0c \x01(\x04\x12\x15\n\rproto_version\x18\r \x01(\t\x12\x0f\n\x07\x62oot_id\x18\x0e \x01(\t\x12\x17\n\x0f\x61\x63tive_sessions\x18\x0f \x01(\r\x12\x16\n\x0e\x66ree_kv_tokens\x18\x10 \x01(\x04\x12/\n\rforward_costs\x18\x11 \x03(\x0b\x32\x18.specgate.v1.ForwardCost\x12.\n\x0c\x64raft_method\x18\x12 \x01(\x0e\x32\x18.specgate.v1.DraftMethod\x12\x10\n\x08uptime_s\x18\x13 \x01(\x04\x12\x17\n\x0f\x62\x61tch_invariant\x18\x14 \x01(\x08\x1a;\n\x19TokenizerFingerprintEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"/\n\x0b\x46orwardCost\x12\x0c\n\x04rows\x18\x01 \x01(\r\x12\x12\n\nforward_us\x18\x02 \x01(\r*g\n\x0cVerification\x12\x1c\n\x18VERIFICATION_UNSPECIFIED\x10\x00\x12\x1d\n\x19VERIFICATION_SHARED_NOISE\x10\x01\x12\x1a\n\x16VERIFICATION_REJECTION\x10\x02*\x9e\x01\n\x0b\x44raftMethod\x12\x1c\n\x18\x44RAFT_METHOD_UNSPECIFIED\x10\x00\x12\x16\n\x12\x44RAFT_METHOD_MODEL\x10\x01\x12\x1b\n\x17\x44RAFT_METHOD_LAYER_SKIP\x10\x02\x12\x17\n\x13\x44RAFT_METHOD_SUFFIX\x10\x03\"\x04\x08\x04\x10\x04*\x1d\x44RAFT_METHOD_SUFFIX_AND_MODEL*_\n\x0c\x46inishReason\x12\x1d\n\x19\x46INISH_REASON_UNSPECIFIED\x10\x00\x12\x16\n\x12\x46INISH_REASON_STOP\x10\x01\x12\x18\n\x14\x46INISH_REASON_LENGTH\x10\x02\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x17specgate/v1/types.proto\x12\x0bspecgate.v1\"\xa8\x03\n\x0eSamplingParams\x12\x18\n\x0btemperature\x18\x01 \x01(\x02H\x00\x88\x01\x01\x12\x12\n\x05top_k\x18\x02 \x01(\rH\x01\x88\x01\x01\x12\x12\n\x05top_p\x18\x03 \x01(\x02H\x02\x88\x01\x01\x12\x12\n\x05min_p\x18\x04 \x01(\x02H\x03\x88\x01\x01\x12\x1f\n\x12repetition_penalty\x18\x05 \x01(\x02H\x04\x88\x01\x01\x12\x1d\n\x10presence_penalty\x18\x06 \x01(\x02H\x05\x88\x01\x01\x12\x1e\n\x11\x66requency_penalty\x18\x07 \x01(\x02H\x06\x88\x01\x01\x12>\n\nlogit_bias\x18\x08 \x03(\x0b\x32*.specgate.v1.SamplingParams.LogitBiasEntry\x1a\x30\n\x0eLogitBiasEntry\x12\x0b\n\x03key\x18\x01 \x01(\r\x12\r\n\x05value\x18\x02 \x01(\x02:\x02\x38\x01\x42\x0e\n\x0c_temperatureB\x08\n\x06_top_kB\x08\n\x06_top_pB\x08\n\x06_min_pB\x15\n\x13_repetition_penaltyB\x13\n\x11_presence_penaltyB\x14\n\x12_frequency_penalty\"p\n\x07Grammar\x12\x15\n\x0bjson_schema\x18\x01 \x01(\tH\x00\x12\x0f\n\x05regex\x18\x02 \x01(\tH\x00\x12%\n\x06\x63hoice\x18\x03 \x01(\x0b\x32\x13.specgate.v1.ChoiceH\x00\x12\x0e\n\x04lark\x18\x04 \x01(\tH\x00\x42\x06\n\x04kind\"\x17\n\x06\x43hoice\x12\r\n\x05texts\x18\x01 \x03(\t\"\xd1\x04\n\x0bSessionSpec\x12\x18\n\x10prompt_token_ids\x18\x01 \x03(\r\x12\x18\n\x10output_token_ids\x18\x02 \x03(\r\x12-\n\x08sampling\x18\x03 \x01(\x0b\x32\x1b.specgate.v1.SamplingParams\x12\x0c\n\x04seed\x18\x04 \x01(\x04\x12/\n\x0cverification\x18\x05 \x01(\x0e\x32\x19.specgate.v1.Verification\x12\x12\n\nmax_tokens\x18\x06 \x01(\r\x12\x16\n\x0estop_token_ids\x18\x07 \x03(\r\x12\x12\n\nvocab_size\x18\x08 \x01(\r\x12Q\n\x15tokenizer_fingerprint\x18\t \x03(\x0b\x32\x32.specgate.v1.SessionSpec.TokenizerFingerprintEntry\x12\x15\n\x08logprobs\x18\n \x01(\rH\x00\x88\x01\x01\x12\x12\n\ncache_salt\x18\x0b \x01(\t\x12\x13\n\x0blease_token\x18\x0c \x01(\t\x12\x12\n\nmin_tokens\x18\x10 \x01(\r\x12\x1c\n\x0fprompt_logprobs\x18\x11 \x01(\rH\x01\x88\x01\x01\x12%\n\x07grammar\x18\x14 \x01(\x0b\x32\x14.specgate.v1.Grammar\x12\x16\n\x0e\x66irst_position\x18\x15 \x01(\r\x1a;\n\x19TokenizerFingerprintEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x42\x0b\n\t_logprobsB\x12\n\x10_prompt_logprobs\"\x0b\n\tKeepAlive\"6\n\x12SparseDistribution\x12\x11\n\ttoken_ids\x18\x01 \x03(\r\x12\r\n\x05probs\x18\x02 \x03(\x02\"Y\n\x08Proposal\x12\x17\n\x0f\x64raft_token_ids\x18\x01 \x03(\r\x12\x34\n\x0b\x64raft_probs\x18\x02 \x03(\x0b\x32\x1f.specgate.v1.SparseDistribution\"M\n\x08\x42ranches\x12\x14\n\x0cnum_accepted\x18\x01 \x03(\r\x12\x18\n\x10num_draft_tokens\x18\x02 \x03(\r\x12\x11\n\ttoken_ids\x18\x03 \x03(\r\"M\n\rTokenLogprobs\x12\x0f\n\x07logprob\x18\x01 \x01(\x02\x12\x15\n\rtop_token_ids\x18\x02 \x03(\r\x12\x14\n\x0ctop_logprobs\x18\x03 \x03(\x02\"\x15\n\x13GetModelInfoRequest\"\xea\x04\n\x14GetModelInfoResponse\x12\r\n\x05model\x18\x01 \x01(\t\x12\x0c\n\x04role\x18\x02 \x01(\t\x12\x14\n\x0c\x61rchitecture\x18\x03 \x01(\t\x12\r\n\x05\x64type\x18\x04 \x01(\t\x12\x0e\n\x06\x64\x65vice\x18\x05 \x01(\t\x12\x16\n\x0e\x63ontext_length\x18\x06 \x01(\r\x12\x12\n\nvocab_size\x18\x07 \x01(\r\x12\x16\n\x0enum_parameters\x18\x08 \x01(\x04\x12Z\n\x15tokenizer_fingerprint\x18\t \x03(\x0b\x32;.specgate.v1.GetModelInfoResponse.TokenizerFingerprintEntry\x12\x15\n\reos_token_ids\x18\n \x03(\r\x12\x14\n\x0cmax_sessions\x18\x0b \x01(\r\x12\x11\n\tkv_tokens\x18\x0c \x01(\x04\x12\x15\n\rproto_version\x18\r \x01(\t\x12\x0f\n\x07\x62oot_id\x18\x0e \x01(\t\x12\x17\n\x0f\x61\x63tive_sessions\x18\x0f \x01(\r\x12\x16\n\x0e\x66ree_kv_tokens\x18\x10 \x01(\x04\x12/\n\rforward_costs\x18\x11 \x03(\x0b\x32\x18.specgate.v1.ForwardCost\x12.\n\x0c\x64raft_method\x18\x12 \x01(\x0e\x32\x18.specgate.v1.DraftMethod\x12\x10\n\x08uptime_s\x18\x13 \x01(\x04\x12\x17\n\x0f\x62\x61tch_invariant\x18\x14 \x01(\x08\x1a;\n\x19TokenizerFingerprintEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"/\n\x0b\x46orwardCost\x12\x0c\n\x04rows\x18\x01 \x01(\r\x12\x12\n\nforward_us\x18\x02 \x01(\r*g\n\x0cVerification\x12\x1c\n\x18VERIFICATION_UNSPECIFIED\x10\x00\x12\x1d\n\x19VERIFICATION_SHARED_NOISE\x10\x01\x12\x1a\n\x16VERIFICATION_REJECTION\x10\x02*\x9e\x01\n\x0b\x44raftMethod\x12\x1c\n\x18\x44RAFT_METHOD_UNSPECIFIED\x10\x00\x12\x16\n\x12\x44RAFT_METHOD_MODEL\x10\x01\x12\x1b\n\x17\x44RAFT_METHOD_LAYER_SKIP\x10\x02\x12\x17\n\x13\x44RAFT_METHOD_SUFFIX\x10\x03\"\x04\x08\x04\x10\x04*\x1d\x44RAFT_METHOD_SUFFIX_AND_MODEL*_\n\x0c\x46inishReason\x12\x1d\n\x19\x46INISH_REASON_UNSPECIFIED\x10\x00\x12\x16\n\x12\x46INISH_REASON_STOP\x10\x01\x12\x18\n\x14\x46INISH_REASON_LENGTH\x10\x02\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -27,12 +27,12 @@ if _descriptor._USE_C_DESCRIPTORS == False:
   _globals['_SESSIONSPEC_TOKENIZERFINGERPRINTENTRY']._serialized_options = b'8\001'
   _globals['_GETMODELINFORESPONSE_TOKENIZERFINGERPRINTENTRY']._options = None
   _globals['_GETMODELINFORESPONSE_TOKENIZERFINGERPRINTENTRY']._serialized_options = b'8\001'
-  _globals['_VERIFICATION']._serialized_start=2189
-  _globals['_VERIFICATION']._serialized_end=2292
-  _globals['_DRAFTMETHOD']._serialized_start=2295
-  _globals['_DRAFTMETHOD']._serialized_end=2453
-  _globals['_FINISHREASON']._serialized_start=2455
-  _globals['_FINISHREASON']._serialized_end=2550
+  _globals['_VERIFICATION']._serialized_start=2213
+  _globals['_VERIFICATION']._serialized_end=2316
+  _globals['_DRAFTMETHOD']._serialized_start=2319
+  _globals['_DRAFTMETHOD']._serialized_end=2477
+  _globals['_FINISHREASON']._serialized_start=2479
+  _globals['_FINISHREASON']._serialized_end=2574
   _globals['_SAMPLINGPARAMS']._serialized_start=41
   _globals['_SAMPLINGPARAMS']._serialized_end=465
   _globals['_SAMPLINGPARAMS_LOGITBIASENTRY']._serialized_start=305
@@ -42,25 +42,25 @@ if _descriptor._USE_C_DESCRIPTORS == False:
   _globals['_CHOICE']._serialized_start=581
   _globals['_CHOICE']._serialized_end=604
   _globals['_SESSIONSPEC']._serialized_start=607
-  _globals['_SESSIONSPEC']._serialized_end=1176
-  _globals['_SESSIONSPEC_TOKENIZERFINGERPRINTENTRY']._serialized_start=1084
-  _globals['_SESSIONSPEC_TOKENIZERFINGERPRINTENTRY']._serialized_end=1143
-  _globals['_KEEPALIVE']._serialized_start=1178
-  _globals['_KEEPALIVE']._serialized_end=1189
-  _globals['_SPARSEDISTRIBUTION']._serialized_start=1191
-  _globals['_SPARSEDISTRIBUTION']._serialized_end=1245
-  _globals['_PROPOSAL']._serialized_start=1247
-  _globals['_PROPOSAL']._serialized_end=1336
-  _globals['_BRANCHES']._serialized_start=1338
-  _globals['_BRANCHES']._serialized_end=1415
-  _globals['_TOKENLOGPROBS']._serialized_start=1417
-  _globals['_TOKENLOGPROBS']._serialized_end=1494
-  _globals['_GETMODELINFOREQUEST']._serialized_start=1496
-  _globals['_GETMODELINFOREQUEST']._serialized_end=1517
-  _globals['_GETMODELINFORESPONSE']._serialized_start=1520
-  _globals['_GETMODELINFORESPONSE']._serialized_end=2138
-  _globals['_GETMODELINFORESPONSE_TOKENIZERFINGERPRINTENTRY']._serialized_start=1084
-  _globals['_GETMODELINFORESPONSE_TOKENIZERFINGERPRINTENTRY']._serialized_end=1143
-  _globals['_FORWARDCOST']._serialized_start=2140
-  _globals['_FORWARDCOST']._serialized_end=2187
+  _globals['_SESSIONSPEC']._serialized_end=1200
+  _globals['_SESSIONSPEC_TOKENIZERFINGERPRINTENTRY']._serialized_start=1108
+  _globals['_SESSIONSPEC_TOKENIZERFINGERPRINTENTRY']._serialized_end=1167
+  _globals['_KEEPALIVE']._serialized_start=1202
+  _globals['_KEEPALIVE']._serialized_end=1213
+  _globals['_SPARSEDISTRIBUTION']._serialized_start=1215
+  _globals['_SPARSEDISTRIBUTION']._serialized_end=1269
+  _globals['_PROPOSAL']._serialized_start=1271
+  _globals['_PROPOSAL']._serialized_end=1360
+  _globals['_BRANCHES']._serialized_start=1362
+  _globals['_BRANCHES']._serialized_end=1439
+  _globals['_TOKENLOGPROBS']._serialized_start=1441
+  _globals['_TOKENLOGPROBS']._serialized_end=1518
+  _globals['_GETMODELINFOREQUEST']._serialized_start=1520
+  _globals['_GETMODELINFOREQUEST']._serialized_end=1541
+  _globals['_GETMODELINFORESPONSE']._serialized_start=1544
+  _globals['_GETMODELINFORESPONSE']._serialized_end=2162
+  _globals['_GETMODELINFORESPONSE_TOKENIZERFINGERPRINTENTRY']._serialized_start=1108
+  _globals['_GETMODELINFORESPONSE_TOKENIZERFINGERPRINTENTRY']._serialized_end=1167
+  _globals['_FORWARDCOST']._serialized_start=2164
+  _globals['_FORWARDCOST']._serialized_end=2211
 # @@protoc_insertion_point(module_scope)

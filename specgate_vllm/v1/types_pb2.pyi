@@ -81,7 +81,7 @@ class Choice(_message.Message):
     def __init__(self, texts: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class SessionSpec(_message.Message):
-    __slots__ = ("prompt_token_ids", "output_token_ids", "sampling", "seed", "verification", "max_tokens", "stop_token_ids", "vocab_size", "tokenizer_fingerprint", "logprobs", "cache_salt", "lease_token", "min_tokens", "prompt_logprobs", "grammar")
+    __slots__ = ("prompt_token_ids", "output_token_ids", "sampling", "seed", "verification", "max_tokens", "stop_token_ids", "vocab_size", "tokenizer_fingerprint", "logprobs", "cache_salt", "lease_token", "min_tokens", "prompt_logprobs", "grammar", "first_position")
     class TokenizerFingerprintEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -104,6 +104,7 @@ class SessionSpec(_message.Message):
     MIN_TOKENS_FIELD_NUMBER: _ClassVar[int]
     PROMPT_LOGPROBS_FIELD_NUMBER: _ClassVar[int]
     GRAMMAR_FIELD_NUMBER: _ClassVar[int]
+    FIRST_POSITION_FIELD_NUMBER: _ClassVar[int]
     prompt_token_ids: _containers.RepeatedScalarFieldContainer[int]
     output_token_ids: _containers.RepeatedScalarFieldContainer[int]
     sampling: SamplingParams
@@ -119,7 +120,8 @@ class SessionSpec(_message.Message):
     min_tokens: int
     prompt_logprobs: int
     grammar: Grammar
-    def __init__(self, prompt_token_ids: _Optional[_Iterable[int]] = ..., output_token_ids: _Optional[_Iterable[int]] = ..., sampling: _Optional[_Union[SamplingParams, _Mapping]] = ..., seed: _Optional[int] = ..., verification: _Optional[_Union[Verification, str]] = ..., max_tokens: _Optional[int] = ..., stop_token_ids: _Optional[_Iterable[int]] = ..., vocab_size: _Optional[int] = ..., tokenizer_fingerprint: _Optional[_Mapping[str, str]] = ..., logprobs: _Optional[int] = ..., cache_salt: _Optional[str] = ..., lease_token: _Optional[str] = ..., min_tokens: _Optional[int] = ..., prompt_logprobs: _Optional[int] = ..., grammar: _Optional[_Union[Grammar, _Mapping]] = ...) -> None: ...
+    first_position: int
+    def __init__(self, prompt_token_ids: _Optional[_Iterable[int]] = ..., output_token_ids: _Optional[_Iterable[int]] = ..., sampling: _Optional[_Union[SamplingParams, _Mapping]] = ..., seed: _Optional[int] = ..., verification: _Optional[_Union[Verification, str]] = ..., max_tokens: _Optional[int] = ..., stop_token_ids: _Optional[_Iterable[int]] = ..., vocab_size: _Optional[int] = ..., tokenizer_fingerprint: _Optional[_Mapping[str, str]] = ..., logprobs: _Optional[int] = ..., cache_salt: _Optional[str] = ..., lease_token: _Optional[str] = ..., min_tokens: _Optional[int] = ..., prompt_logprobs: _Optional[int] = ..., grammar: _Optional[_Union[Grammar, _Mapping]] = ..., first_position: _Optional[int] = ...) -> None: ...
 
 class KeepAlive(_message.Message):
     __slots__ = ()

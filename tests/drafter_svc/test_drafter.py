@@ -1,6 +1,7 @@
 """A drafting session: it follows the target, drafts from the right keys, and ships what it sampled from."""
 
 from bisect import bisect_right
+from collections.abc import Sequence
 from itertools import accumulate
 from pathlib import Path
 from typing import Any
@@ -31,12 +32,14 @@ class Client:
     def __init__(self, model: KnownModel = MODEL, **fields: Any) -> None:
         self.model, self.round = model, -1
         limit = fields.pop("context_length", model.loaded.context_length)
-        self.session = DraftSession(make_spec(**fields), model.pool, model.vocab_size, limit)
+        last = fields.pop("last", 1000)
+        self.session = DraftSession(make_spec(**fields).last(last), model.pool, model.vocab_size, limit)
         run_task(model, self.session.warm())
 
     def send(self, committed: Ids = (), gamma: int = 0, **others: Any) -> Proposal:
         self.round += 1
-        fields = {"round": self.round, "position": self.session.num_committed, "stop_below": 0.0, **others}
+        position = self.session.spec.first_position + self.session.num_committed
+        fields = {"round": self.round, "position": position, "stop_below": 0.0, **others}
         return run_task(self.model, self.session.draft(DraftRequest(token_ids=committed, gamma=gamma, **fields)))
 
 
@@ -131,6 +134,27 @@ def test_a_draft_ends_with_the_draft_models_context_and_with_the_request() -> No
     client = Client(max_tokens=4)
     assert client.send(gamma=9).draft_token_ids == PATH
     assert len(client.send((4, 5, 6), 9).draft_token_ids) == 1
+
+
+@pytest.mark.parametrize("verification", Verification)
+@pytest.mark.parametrize("last", [4, 1])
+def test_the_end_of_a_text_alone_is_drafted_from_as_at_its_place_in_the_text(
+    verification: Verification, last: int
+) -> None:
+    """The noise is of the place: the same noise at two places would bias a text."""
+
+    class OfOneToken(KnownModel):
+        def logits(self, prefix: Sequence[int]) -> torch.Tensor:
+            return super().logits(prefix[-1:])
+
+    given: dict[str, Any] = {
+        "output_token_ids": (9, 4), "min_tokens": 6, "stop_token_ids": frozenset(range(3, 9)),
+        "sampling": SamplingParams(), "verification": verification,
+    }  # fmt: skip
+    whole, end = (Client(OfOneToken(VOCAB_SIZE, seed=3), last=n, **given) for n in (1000, last))
+    for committed in ((), (5, 6), (7,)):
+        assert end.send(committed, 5) == whole.send(committed, 5)
+    assert end.session.num_committed == last + 3
 
 
 # Vocabularies.

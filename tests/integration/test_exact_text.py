@@ -89,6 +89,24 @@ async def test_the_text_depends_on_seed_prompt_and_target_alone(
     assert prepared > 0
 
 
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+async def test_a_text_longer_than_the_drafter_holds(verifier: Service, temperature: float) -> None:
+    alone = [
+        GenerationRequest(ids, SamplingParams(temperature=temperature), 160, seed=5, gamma=0, ignore_eos=True)
+        for ids in prompts(2)
+    ]
+    with running("drafter", PAIR / "draft", "--kv-tokens", "64") as drafter:
+        async with connected([drafter], [verifier]) as orchestrator:
+            expected = [g.token_ids for g in await run_all(orchestrator, alone, concurrency=1)]
+            drafted = [replace(one, gamma=4, gate=Gate.NONE) for one in alone]
+            generations = await run_all(orchestrator, drafted, concurrency=1)
+    expect_texts("a short context", generations, expected)
+    for generation in generations:
+        assert generation.stats.drafter_failures == 0
+        # (The prompts alone are longer.)
+        assert generation.stats.accepted > 10
+
+
 @pytest.fixture(scope="module")
 def widened() -> Iterator[Service]:
     """A verifier whose weights, in bfloat16 in their file, become float32 numbers in memory."""

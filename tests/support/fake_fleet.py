@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from orchestrator.decode.ports import Lease
+from orchestrator.services.discovery import fitting
 from specgate.errors import ServiceUnavailable
 from specgate.types import SessionSpec
 from tests.support.fakes import FakeDrafter, FakeVerifier
@@ -50,17 +51,17 @@ class FakeDialer:
     drafters: Sequence[MakeDrafter | Exception] = (FakeDrafter,)
     verifiers: Sequence[MakeVerifier | Exception] = (FakeVerifier,)
     context_length: int = 1 << 20
+    """What a drafter holds."""
     opened_drafters: list[FakeDrafter] = field(default_factory=list)
     opened_verifiers: list[FakeVerifier] = field(default_factory=list)
     num_drafter_dials: int = 0
     num_verifier_dials: int = 0
 
-    def context_length_at(self, lease: Lease) -> int:
-        return self.context_length
-
-    async def open_drafter(self, lease: Lease, spec: SessionSpec) -> FakeDrafter:
+    async def open_drafter(self, lease: Lease, spec: SessionSpec) -> tuple[FakeDrafter, int]:
         self.num_drafter_dials += 1
-        return _opened(self.drafters, self.num_drafter_dials, spec, self.opened_drafters)
+        spec = fitting(spec, self.context_length)
+        opened = _opened(self.drafters, self.num_drafter_dials, spec, self.opened_drafters)
+        return opened, spec.first_position + self.context_length
 
     async def open_verifier(self, lease: Lease, spec: SessionSpec) -> FakeVerifier:
         self.num_verifier_dials += 1

@@ -100,6 +100,10 @@ class FakeDrafter:
     def __post_init__(self) -> None:
         self.told.extend(self.spec.committed_token_ids)
 
+    @property
+    def position(self) -> int:
+        return self.spec.first_position + len(self.told)
+
     def announced(self, request: DraftRequest) -> Proposal | None:
         if not (self.announces and request.gamma and self.num_proposals):
             return None
@@ -108,8 +112,8 @@ class FakeDrafter:
 
     async def draft(self, request: DraftRequest) -> Proposal:
         self.requests.append(request)
-        if request.position != len(self.told):
-            raise OutOfSync(f"the round starts at {request.position}, the drafter is at {len(self.told)}")
+        if request.position != self.position:
+            raise OutOfSync(f"the round starts at {request.position}, the drafter is at {self.position}")
         self.told += request.token_ids
         self.known.commit(request)
         if request.gamma == 0:
@@ -142,7 +146,7 @@ class FakeDrafter:
             AnnouncedProposal((*accepted, token_id), self._propose([*told, token_id], request).draft_token_ids)
             for token_id in (1 + own % (VOCAB_SIZE - 1), own)
         ]
-        return Announcement(len(self.told), tuple(proposals), request.gamma, request.stop_below)
+        return Announcement(self.position, tuple(proposals), request.gamma, request.stop_below)
 
     def _propose(self, committed: Sequence[int], request: DraftRequest) -> Proposal:
         tokens = list(committed)

@@ -8,9 +8,8 @@ from itertools import pairwise, product
 
 import pytest
 
-from orchestrator.decode.ports import Lease
 from specgate.errors import MISCONFIGURED, InvalidArgument, ServiceUnavailable, SpecgateError
-from specgate.types import RoundPlan, SessionSpec
+from specgate.types import RoundPlan
 from tests.support.decoding import make_spec
 from tests.support.fake_fleet import FakeDialer
 from tests.support.fakes import FakeDrafter, Fault
@@ -130,7 +129,7 @@ async def test_attaching_again_waits_longer_and_longer() -> None:
     times: list[float] = []
 
     class Watched(FakeDialer):
-        async def open_drafter(self, lease, spec) -> FakeDrafter:
+        async def open_drafter(self, lease, spec) -> tuple[FakeDrafter, int]:
             times.append(asyncio.get_running_loop().time())
             return await FakeDialer.open_drafter(self, lease, spec)
 
@@ -145,7 +144,7 @@ async def test_stopped_drafter_is_a_dead_one() -> None:
     """It accepts, and never answers."""
 
     class Silent(FakeDialer):
-        async def open_drafter(self, lease, spec) -> FakeDrafter:
+        async def open_drafter(self, lease, spec) -> tuple[FakeDrafter, int]:
             await asyncio.Event().wait()
             raise AssertionError
 
@@ -161,32 +160,16 @@ async def test_misconfigured_drafter_is_told(kind: type[SpecgateError]) -> None:
         await Run(FakeDialer(drafters=(error,)))()
 
 
-@pytest.mark.parametrize("context_length", [3, 20])
-async def test_no_drafter_is_used_past_its_context(context_length: int) -> None:
-    """And that is no fault: it is given back for good, or not asked for at all."""
-    dialer = FakeDialer(context_length=context_length)
-    one = await exact(Run(dialer))
-    assert [len(drafter.told) <= 20 for drafter in dialer.opened_drafters] == [True] * (context_length > 3)
+@pytest.mark.parametrize("announces", [False, True])
+@pytest.mark.parametrize("gate", [None, 0.5])
+async def test_a_text_longer_than_a_drafter_holds_is_drafted_from_its_end(announces: bool, gate: float | None) -> None:
+    """And that is no fault. A session that is full is given back, and another one opened beside the target."""
+    dialer = FakeDialer(drafters=(partial(FakeDrafter, agreement=0.8, announces=announces),), context_length=40)
+    one = await exact(Run(dialer, make_spec(max_tokens=200), gate=gate))
+    assert len(dialer.opened_drafters) > 2
+    assert all(len(drafter.told) <= 40 for drafter in dialer.opened_drafters)
+    assert sum(drafter.num_proposals for drafter in dialer.opened_drafters) > 20
     assert one.session.stats.drafter_failures == one.drafters.num_failed == 0
-    assert not one.drafter.available
-    assert not one.drafter.may_return
-
-
-async def test_a_text_that_grows_past_a_new_drafter_while_it_is_opened_is_not_its_fault() -> None:
-    class Slow(FakeDialer):
-        async def open_drafter(self, lease: Lease, spec: SessionSpec) -> FakeDrafter:
-            for _ in range(5000):
-                if self.num_drafter_dials != 1 or one.session.length >= self.context_length:
-                    break
-                await asyncio.sleep(0.001)
-            return await FakeDialer.open_drafter(self, lease, spec)
-
-    dialer = Slow(drafters=(drafter(at1=Fault.DIE), drafter()), verifiers=(verifier(delay_s=0.02),), context_length=30)
-    one = Run(dialer)
-    await exact(one)
-    assert dialer.num_drafter_dials == 2
-    assert dialer.opened_drafters[1].requests == []
-    assert one.drafters.num_failed == 1
 
 
 async def test_a_drafter_that_is_first_wanted_in_mid_request_is_opened_then_and_once() -> None:

@@ -79,7 +79,8 @@ PLAIN = SessionSpec((1, 0, 4_000_000_000), SAMPLINGS[2], SEED_LIMIT - 1, Verific
 SPECS = [
     PLAIN,
     SessionSpec((0,), SamplingParams(), 0, Verification.SHARED_NOISE, 1),
-    replace(PLAIN, output_token_ids=(5, 6), stop_token_ids=frozenset({9, 8}), logprobs=0, cache_salt="tenant ä"),
+    replace(PLAIN, output_token_ids=(5, 6), stop_token_ids=frozenset({9, 8}), logprobs=0),
+    replace(PLAIN, cache_salt="tenant ä", first_position=3),
     replace(PLAIN, vocab_size=151_643, tokenizer_fingerprint=FINGERPRINT, logprobs=2, lease_token="once"),
     replace(PLAIN, min_tokens=7, prompt_logprobs=0),
     *(replace(PLAIN, grammar=Grammar(kind, '["a", "b"]')) for kind in GrammarKind),

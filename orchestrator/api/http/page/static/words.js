@@ -24,7 +24,6 @@ const ALONE = {
   no_gain: () => "The gate auto expects no gain from drafts here. The target decodes alone.",
   no_copy: () => "The text repeats nothing here, so there is no draft. The target decodes alone.",
   no_drafter: () => "No drafter answers. The target goes on alone.",
-  draft_context: () => "The text is longer than the draft model's context. The target decodes alone.",
 };
 
 export const percent = (share) => `${Math.round(100 * share)} %`;
