@@ -66,6 +66,13 @@ def maker_of(served: Served) -> MakerOf:
     from drafter_svc.drafter import DraftSession
     from drafter_svc.run_ahead.learned import LearnedByMode
 
+    loaded = getattr(served, "loaded", None)
+    if loaded is not None and loaded.tokenizers is not None:
+        from drafter_svc.sources.retokenized import TokenizerPair
+        from drafter_svc.sources.strings_session import StringsSession
+
+        pair = TokenizerPair(*loaded.tokenizers)
+        return lambda spec: partial(StringsSession, pair=pair, end_token_ids=loaded.eos_token_ids)
     learned = LearnedByMode()
     return lambda spec: partial(DraftSession, learned=learned.of(spec), method=served.draft_method)
 

@@ -22,7 +22,7 @@ from orchestrator.api.keys.keyring import Keyring
 from orchestrator.api.metrics.leases import LeaseWaits, TimedPool
 from orchestrator.api.request_queue import RequestQueue
 from orchestrator.api.settings.listen import HttpSettings
-from orchestrator.api.settings.settings import BUNDLED_TARGET, ServiceSettings, Settings, settings_of
+from orchestrator.api.settings.settings import BUNDLED_TARGET, DrafterSettings, ServiceSettings, Settings, settings_of
 from orchestrator.cluster.logs import configure_replica_logs
 from orchestrator.cluster.pool import DRAFTER_WAIT_S, REST_S, ServePool
 from orchestrator.cluster.progress import reporter
@@ -176,6 +176,9 @@ def _application(role: str, settings: Settings) -> Application | None:
     service: ServiceSettings | None = getattr(settings, role)
     if service is None or service.endpoints:
         return None
+    if isinstance(service, DrafterSettings) and service.target_tokenizer is None:
+        of_target = settings.verifier.tokenizer or settings.verifier.model or None
+        service = service.model_copy(update={"target_tokenizer": of_target})
     return service_application(role, service, settings.drain_s, settings.logs, settings.traces.endpoint)
 
 

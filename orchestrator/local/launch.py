@@ -193,7 +193,7 @@ def local_service(models: PairSettings, role: str, model: str, core: int | None,
     """Return what one service of our own is started with."""
     given = models.service.given_to(role)
     if role == "drafter":
-        given["run_ahead"] = models.run_ahead
+        given |= {"run_ahead": models.run_ahead, "target_tokenizer": models.tokenizer or models.target_model}
     return LocalService.of(role, model, cpu=core, **capacity.settings(given))
 
 

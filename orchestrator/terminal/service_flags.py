@@ -12,7 +12,7 @@ from specgate.service.flags import help_of, type_of
 from specgate.service.settings import DraftModelSettings, ModelSettings
 
 PANEL = "How models are served"
-NAMES = ("device", "dtype", "tokenizer", "threads", "kv_tokens", "method", "skip", "run_ahead")
+NAMES = ("device", "dtype", "tokenizer", "threads", "kv_tokens", "method", "skip", "same_tokenizer", "run_ahead")
 """Each flag holds for both services; some for the drafter only. The configuration of `serve` has all settings."""
 
 

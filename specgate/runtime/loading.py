@@ -17,7 +17,8 @@ from specgate.runtime.gguf_model import load_gguf_model
 from specgate.runtime.layer_skip import LayerSkip, layers_without_attention, load_without, read_skip
 from specgate.runtime.short_head import cut_head, read_short_head
 from specgate.runtime.stored_weights import keep_short
-from specgate.tokenizer import fingerprint, load_tokenizer, vocabulary_size
+from specgate.runtime.translation import Translation, translate, translation
+from specgate.tokenizer import fingerprint, first_difference, load_tokenizer, vocabulary_size
 from specgate.types import dtype_on
 from specgate.weights import are_bfloat16, is_quantised
 
@@ -33,6 +34,9 @@ class LoadedModel:
     """A model on its device, and what its files say of it.
 
     ``vocab_size`` leaves padding rows out; ``without_attention`` are the layers whose attention was left out.
+    ``tokenizer_name`` is the model that has the token ids of the fingerprint: the target where a draft has a tokenizer
+    of its own. Then ``shared`` is how much of the vocabularies is the same, and ``tokenizers`` are the draft's and the
+    target's where that was too little to give its rows the target's names.
     """
 
     name: str
@@ -45,7 +49,15 @@ class LoadedModel:
     num_parameters: int
     tokenizer_fingerprint: Mapping[str, str] = field(default_factory=dict)
     tokenizer_of_file: str | None = None
+    tokenizer_name: str = ""
     without_attention: frozenset[int] = frozenset()
+    shared: float | None = None
+    tokenizers: tuple[Any, Any] | None = None
+
+    @property
+    def num_token_ids(self) -> int:
+        """The bound of the ids that sessions speak of."""
+        return self.vocab_size if self.tokenizers is None else vocabulary_size(self.tokenizers[1])
 
     @property
     def architecture(self) -> str:
@@ -72,6 +84,7 @@ def load(
     tokenizer_of_file: str | None = None,
     keeps_stored: bool = False,
     drafts: bool = False,
+    target_tokenizer: str | None = None,
 ) -> LoadedModel:
     """Load ``name``, a folder, a hub id or a GGUF file, with its own eager attention.
 
@@ -81,8 +94,10 @@ def load(
         keeps_stored: where the files are in bfloat16 or codes and ``dtype`` is float32, keep the weights as they are:
             the numbers are the same, and take less memory.
         drafts: the model drafts, so its folder may cut its head, see ``short_head``.
+        target_tokenizer: a model whose token ids it is to have where its own are others, see ``translation``.
 
     Raises:
+        TokenizerMismatch: a vocabulary's tokens cannot be read as bytes.
         InvalidArgument: the file of blocks is not for this model, or cannot be; that of the head is no list of tokens.
         ModelLoadError: not found, neither safetensors nor GGUF, or an architecture that needs code of its own.
     """
@@ -96,23 +111,43 @@ def load(
     head = read_short_head(name, width) if drafts else None
     if tokenizer and is_gguf(name) and vocabulary_size(tokenizer) > width:
         raise ModelLoadError(f"{name}: its tokenizer has {vocabulary_size(tokenizer)} tokens, and the model {width}")
+    theirs, by = _translation(tokenizer, target_tokenizer)
     progress("weights", 0, 1)
-    weights = _from_files(lambda: _stored_or_wide(name, config, dtype, blocks, head, keeps_stored), name)
-    model = weights.to(device).eval().requires_grad_(False)
+    model = _from_files(lambda: _stored_or_wide(name, config, dtype, blocks, keeps_stored), name)
+    num_parameters, ends = int(model.num_parameters()), eos_token_ids(model)
+    if by is not None:
+        translate(model, by, head)
+        ends, width = by.named(ends), by.num_tokens
+    elif head is not None:
+        cut_head(model, head)
+    model = model.to(device).eval().requires_grad_(False)
     progress("weights", 1, 1)
+    own_name = str(Path(name).resolve()) if Path(name).exists() else name
+    of_rows = theirs if by is not None else tokenizer
     return LoadedModel(
-        name=str(Path(name).resolve()) if Path(name).exists() else name,
+        name=own_name,
         model=model,
         dtype=dtype,
         device=device,
-        vocab_size=min(width, vocabulary_size(tokenizer)) if tokenizer else width,
+        vocab_size=min(width, vocabulary_size(of_rows)) if of_rows else width,
         context_length=_context_length(config),
-        eos_token_ids=eos_token_ids(model),
-        num_parameters=int(model.num_parameters()),
-        tokenizer_fingerprint=fingerprint(tokenizer) if tokenizer else {},
+        eos_token_ids=ends,
+        num_parameters=num_parameters,
+        tokenizer_fingerprint=fingerprint(theirs or tokenizer) if tokenizer else {},
         tokenizer_of_file=tokenizer_of_file,
+        tokenizer_name=own_name if theirs is None else target_tokenizer or "",
         without_attention=layers_without_attention(model) if blocks else frozenset(),
+        shared=None if by is None else by.share,
+        tokenizers=None if theirs is None or by is not None else (tokenizer, theirs),
     )
+
+
+def _translation(own: Any, target_tokenizer: str | None) -> tuple[Any, Translation | None]:
+    """Return the target's tokenizer where the model's ``own`` is another one, and how its tokens are the model's."""
+    theirs = load_tokenizer(target_tokenizer) if target_tokenizer and own else None
+    if theirs is None or first_difference(fingerprint(own), fingerprint(theirs)) is None:
+        return None, None
+    return theirs, translation(own, theirs)
 
 
 def read_config(name: str) -> PretrainedConfig:
@@ -139,29 +174,22 @@ def _stored_or_wide(
     config: PretrainedConfig,
     dtype: torch.dtype,
     blocks: LayerSkip | None,
-    head: list[int] | None,
     keeps_stored: bool,
 ) -> Any:
     keeps_codes = keeps_stored and dtype is torch.float32
     if is_quantised(name):
         if is_gguf(name):
-            model = load_gguf_model(read_gguf(name), config, dtype, keeps_stored=keeps_codes)
-        else:
-            model = load_compressed(name, config, dtype, keeps_stored=keeps_codes)
-        if head is not None:
-            cut_head(model, head)
-        return model
+            return load_gguf_model(read_gguf(name), config, dtype, keeps_stored=keeps_codes)
+        return load_compressed(name, config, dtype, keeps_stored=keeps_codes)
     if keeps_codes and are_bfloat16(name):
-        model = _load_weights(name, config, torch.bfloat16, blocks, head)
+        model = _load_weights(name, config, torch.bfloat16, blocks)
         if keep_short(model):
             return model
         del model
-    return _load_weights(name, config, dtype, blocks, head)
+    return _load_weights(name, config, dtype, blocks)
 
 
-def _load_weights(
-    name: str, config: PretrainedConfig, dtype: torch.dtype, blocks: LayerSkip | None, head: list[int] | None
-) -> Any:
+def _load_weights(name: str, config: PretrainedConfig, dtype: torch.dtype, blocks: LayerSkip | None) -> Any:
     # Our own stages show the progress; a second bar would break machine-readable output.
     transformers_logging.disable_progress_bar()
     options: dict[str, Any] = {"dtype": dtype, "use_safetensors": True, "attn_implementation": "eager"}
@@ -175,8 +203,6 @@ def _load_weights(
     # transformers draws what a file lacks at random, and goes on.
     if missing := sorted(info["missing_keys"]):
         raise ModelLoadError(f"{name}: {len(missing)} of its weights are missing; the first is {missing[0]}")
-    if head is not None:
-        cut_head(model, head)
     return model
 
 

@@ -22,14 +22,25 @@ which allows such tokens alone gets one of them."""
 
 
 class ShortHead(nn.Module):
-    """In the place of a head of ``vocab_size`` rows: those of ``token_ids``, which ascend, and ``NEVER`` elsewhere."""
+    """In the place of a head of ``vocab_size`` rows: those of ``token_ids``, which ascend, and ``NEVER`` elsewhere.
+
+    Args:
+        rows: of ``head``, by default those of these numbers.
+        vocab_size: by default that of ``head``.
+    """
 
     token_ids: torch.Tensor
 
-    def __init__(self, head: nn.Linear, token_ids: Sequence[int]) -> None:
+    def __init__(
+        self,
+        head: nn.Linear,
+        token_ids: Sequence[int],
+        rows: Sequence[int] | None = None,
+        vocab_size: int | None = None,
+    ) -> None:
         super().__init__()
-        self.vocab_size = head.out_features
-        chosen = torch.tensor(token_ids)
+        self.vocab_size = vocab_size or head.out_features
+        chosen = torch.tensor(token_ids if rows is None else rows)
         self.rows = nn.Linear(head.in_features, len(chosen), bias=head.bias is not None, device="meta")
         own = picked(weight_of(head), chosen)
         if isinstance(own, Codes) or own.dtype is not head.weight.dtype:
@@ -38,7 +49,7 @@ class ShortHead(nn.Module):
             self.rows.weight = nn.Parameter(own, requires_grad=False)
         if head.bias is not None:
             self.rows.bias = nn.Parameter(head.bias[chosen], requires_grad=False)
-        self.register_buffer("token_ids", chosen, persistent=False)
+        self.register_buffer("token_ids", torch.tensor(token_ids), persistent=False)
 
     def forward(self, hidden_states: torch.Tensor) -> torch.Tensor:
         """Return logits [..., vocabulary] of states [..., width]."""

@@ -19,11 +19,13 @@ class Drafting(NamedTuple):
     """How a service drafts. The defaults are a verifier's.
 
     ``skip_file``: the blocks that are left out. ``run_ahead_rows``: guesses that are drafted side by side.
+    ``target_tokenizer``: see ``specgate.runtime.translation``.
     """
 
     method: DraftMethod = DraftMethod.MODEL
     skip_file: str | None = None
     run_ahead_rows: int = 0
+    target_tokenizer: str | None = None
 
 
 class ServiceConfig(ModelSettings):
@@ -84,7 +86,8 @@ class DrafterConfig(ServiceConfig, DraftModelSettings):
 
     @property
     def drafting(self) -> Drafting:
-        return Drafting(self.method, self.skip, self.run_ahead)
+        tokenizer = None if self.same_tokenizer else self.target_tokenizer
+        return Drafting(self.method, self.skip, self.run_ahead, tokenizer)
 
 
 def config_class(role: str) -> type[ServiceConfig]:

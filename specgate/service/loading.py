@@ -64,7 +64,12 @@ def load_model(
         tokenizer_of_file=config.tokenizer,
         keeps_stored=keeps_stored,
         drafts=role == "drafter",
+        target_tokenizer=config.drafting.target_tokenizer,
     )
+    if loaded.shared is not None:
+        on_notice(f"the draft has another tokenizer: drafted are the {loaded.shared:.0%} of tokens that both have")
+    elif loaded.tokenizers is not None:
+        on_notice("the draft has another tokenizer, with few tokens of the target's: what it writes is encoded anew")
     runner = build_runner(role, loaded, config, on_loading)
     if slow := why_slow(runner, config.attention, cuda_graphs=config.cuda_graphs):
         on_notice(slow)

@@ -50,14 +50,14 @@ class ServedModel(Served):
     ) -> None:
         super().__init__(
             engine,
-            Admission(role, max_sessions, loaded.vocab_size, loaded.tokenizer_fingerprint, leases),
+            Admission(role, max_sessions, loaded.num_token_ids, loaded.tokenizer_fingerprint, leases),
             silence,
             run_ahead_rows=run_ahead_rows,
             forward_costs=forward_costs,
             draft_method=draft_method,
         )
         self.loaded = loaded
-        self.grammars = GrammarService(loaded.name, loaded.vocab_size, loaded.tokenizer_of_file)
+        self.grammars = GrammarService(loaded.tokenizer_name, loaded.num_token_ids, loaded.tokenizer_of_file)
 
     @property
     def vocab_size(self) -> int:
@@ -82,7 +82,7 @@ class ServedModel(Served):
             architecture=loaded.architecture,
             dtype=str(loaded.dtype).removeprefix("torch."),
             device=str(loaded.device),
-            vocab_size=loaded.vocab_size,
+            vocab_size=loaded.num_token_ids,
             num_parameters=loaded.num_parameters,
             tokenizer_fingerprint=loaded.tokenizer_fingerprint,
             eos_token_ids=loaded.eos_token_ids,

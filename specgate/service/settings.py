@@ -92,6 +92,12 @@ class DraftModelSettings(ModelSettings):
         "longest match in the text so far.",
     )
     skip: str | None = Field(None, description="JSON file of the blocks that layer-skip leaves out: docs/concepts.md.")
+    target_tokenizer: str | None = Field(
+        None,
+        description="The target: a folder, hub id or GGUF file. A draft with another tokenizer is translated to its "
+        "tokens.",
+    )
+    same_tokenizer: bool = Field(False, description="Refuse a draft whose tokenizer is not the target's.")
     run_ahead: int = Field(
         DEFAULT_RUN_AHEAD,
         ge=0,

@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from shutil import copytree
 
 import pytest
 import torch
@@ -15,6 +16,7 @@ from orchestrator.policy.gates import Gate
 from specgate.types import SamplingParams, Verification
 from tests.support import guessing_drafter
 from tests.support.chisquare import Text, joint_law, p_value
+from tests.support.letters import write_letters
 from tests.support.models import write_llama
 from tests.support.orchestrating import connected, num_prepared, run_all
 from tests.support.services import Service, copying_and_skipping, running
@@ -43,7 +45,7 @@ OTHER_SEEDS = 500_000
 """A text follows from its seed where little is drafted: each case has its own, so that their chances are their own."""
 RETRIES = 10_000_000
 """Seeds from here on are of a second look."""
-SOURCES = ("suffix", "layer-skip")
+SOURCES = ("suffix", "layer-skip", "another tokenizer", "strings")
 RUNS = [
     pytest.param(1_200, id="quick"),
     pytest.param(50_000, id="full", marks=[pytest.mark.slow, pytest.mark.timeout(3600)]),
@@ -139,8 +141,14 @@ async def test_joint_law_of_four_tokens(
 def sources(pair: tuple[Path, Path], tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Service]]:
     """A drafter of every method that is not a model's alone."""
     folder, skip = tmp_path_factory.mktemp("skip"), {"num_layers": 2, "attention": [1], "mlp": [0]}
-    with copying_and_skipping(folder, pair[1], skip, *FLAGS) as drafters:
-        yield drafters
+    flags = ("--target-tokenizer", str(write_letters(folder / "target", "abcdef")), *FLAGS)
+    many, few = (write_letters(copytree(pair[0], folder / letters), letters) for letters in ("facezb", "xbacyz"))
+    with (
+        copying_and_skipping(folder, pair[1], skip, *FLAGS) as drafters,
+        running("drafter", many, *flags) as translated,
+        running("drafter", few, *flags) as by_strings,
+    ):
+        yield drafters | {"another tokenizer": translated, "strings": by_strings}
 
 
 @pytest.mark.parametrize("num_runs", RUNS)
