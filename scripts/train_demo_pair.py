@@ -12,6 +12,8 @@ never of minutes, so two runs on the same Python, torch and thread count give th
     python scripts/train_demo_pair.py --stage report     # measure only
     python scripts/train_demo_pair.py --shapes smollm2 --device cuda --out PAIR ...   # as large as SmolLM2
     python scripts/train_demo_pair.py --texts FOLDER --out PAIR    # another pair, on other text
+    python scripts/train_demo_pair.py --stage other-draft --other-draft FOLDER --continuations 40 --draft-steps 3000
+                                                         # a draft with a vocabulary of its own
     python scripts/train_demo_pair.py --texts FOLDER --out PAIR --start-from specgate/demo_pair --target-steps 150
 """
 
@@ -89,12 +91,11 @@ def new_model(shape: Shape, args: argparse.Namespace, role: str) -> LlamaForCaus
     if args.start_from:
         return load(args.start_from / role, args.device).train()
     config = LlamaConfig(
-        vocab_size=PAIRS[args.shapes].vocab_size,
         max_position_embeddings=CONTEXT_LENGTH,
         tie_word_embeddings=True,
         bos_token_id=EOS_ID,
         eos_token_id=EOS_ID,
-        **shape,
+        **{"vocab_size": PAIRS[args.shapes].vocab_size, **shape},
     )
     with torch.device(args.device):
         return LlamaForCausalLM(config)
@@ -219,6 +220,32 @@ def train_draft(target: LlamaForCausalLM, stream: torch.Tensor, args: argparse.N
     return model
 
 
+def train_other_draft(target: LlamaForCausalLM, texts: list[str], args: argparse.Namespace) -> None:
+    """Train a draft of another vocabulary on the target's own text and on the corpus, token by token.
+
+    Two vocabularies have no distributions to compare, so it learns from what the target writes (sequence-level
+    distillation: Kim and Rush, 2016).
+    """
+    theirs = PreTrainedTokenizerFast.from_pretrained(args.out / "target")
+    written = theirs.batch_decode(continuations(target, to_stream(theirs, texts), args))
+    tokenizer = train_tokenizer(texts, args.vocab_size)
+    generator = torch.Generator().manual_seed(args.seed + 2)
+    own, corpus = (
+        windows(to_stream(tokenizer, part), args.batch, CONTEXT_LENGTH // 2, generator) for part in (written, texts)
+    )
+    torch.manual_seed(args.seed + 2)
+    model = new_model(PAIRS[args.shapes].draft | {"vocab_size": args.vocab_size}, args, "draft")
+
+    def loss_of(step: int) -> torch.Tensor:
+        ids = next(corpus if step % 5 < 2 else own).to(args.device)
+        with autocast(args.device):
+            logits = model(ids, use_cache=False).logits
+        return F.cross_entropy(logits[:, :-1].flatten(0, 1).float(), ids[:, 1:].flatten())
+
+    train("draft", model, args.draft_steps, loss_of, DRAFT_ADAM_LR)
+    save(model, tokenizer, args.other_draft)
+
+
 # --- report --------------------------------------------------------------------------------------
 
 
@@ -299,10 +326,14 @@ def parse_args() -> argparse.Namespace:
     parser.add_argument("--corpus-rows", type=int, help="rows of 512 tokens that the draft learns from; all")
     parser.add_argument("--lessons", type=Path, help="folder that keeps what the target said between runs")
     parser.add_argument("--compile", action="store_true", help="compile the draft's loss: half as long, needs g++")
-    parser.add_argument("--stage", choices=["all", "draft", "report"], default="all")
+    parser.add_argument("--stage", choices=["all", "draft", "other-draft", "report"], default="all")
+    parser.add_argument("--other-draft", type=Path, help="folder of the draft with a vocabulary of its own")
+    parser.add_argument("--vocab-size", type=int, default=3000, help="of that draft")
     args = parser.parse_args()
     if args.shapes != "bundled" and (args.out == OUT or args.start_from):
         parser.error("--shapes needs an --out of its own, and does not go with --start-from")
+    if (args.stage == "other-draft") != (args.other_draft is not None):
+        parser.error("--stage other-draft and --other-draft go together")
     return args
 
 
@@ -319,6 +350,8 @@ def main() -> None:
         stream = to_stream(tokenizer, training)
         console.print(f"{len(stream) / 1e6:.2f} M tokens")
         save(train_target(stream, args), tokenizer, args.out / "target")
+    if args.stage == "other-draft":
+        return train_other_draft(load(args.out / "target", args.device), training, args)
     if args.stage in ("all", "draft"):
         tokenizer = PreTrainedTokenizerFast.from_pretrained(args.out / "target")
         target = load(args.out / "target", args.device)

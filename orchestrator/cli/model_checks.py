@@ -107,9 +107,9 @@ def check_end(facts: ModelFacts) -> Iterator[Finding]:
         yield Finding(facts.role, "end", Status.WARNING, "no end-of-sequence token is known", advice)
 
 
-def check_pair(target: ModelFacts, draft: ModelFacts) -> Iterator[Finding]:
-    """Ask whether the draft fits the target."""
-    yield _shared_tokenizer(target, draft)
+def check_pair(target: ModelFacts, draft: ModelFacts, *, translates: bool = False) -> Iterator[Finding]:
+    """Ask whether the draft fits the target; ``translates``: its drafter is told of the target's tokenizer."""
+    yield _shared_tokenizer(target, draft, translates=translates)
     if target.vocab_rows and draft.vocab_rows and target.vocab_rows != draft.vocab_rows:
         widths = f"target {target.vocab_rows} rows, draft {draft.vocab_rows}; only ids that both have are drafted"
         yield Finding("pair", "vocabulary", Status.OK, widths)
@@ -119,7 +119,7 @@ def check_pair(target: ModelFacts, draft: ModelFacts) -> Iterator[Finding]:
         yield _sizes(target.num_parameters, draft.num_parameters)
 
 
-def _shared_tokenizer(target: ModelFacts, draft: ModelFacts) -> Finding:
+def _shared_tokenizer(target: ModelFacts, draft: ModelFacts, *, translates: bool) -> Finding:
     if not (target.tokenizer_fingerprint and draft.tokenizer_fingerprint):
         advice = "compare them by hand: drafting helps only where ids mean the same"
         unknown = "one side has no tokenizer, so nothing can be compared"
@@ -128,7 +128,10 @@ def _shared_tokenizer(target: ModelFacts, draft: ModelFacts) -> Finding:
     if difference is None:
         return Finding("pair", "tokenizer", Status.OK, "both have the same one")
     words = _DIFFERENCE_IN_WORDS.get(difference, "they differ")
-    advice = "take a draft of the target's own family, or one that was trained with its tokenizer"
+    if translates:
+        told = f"{difference} differs: {words}; drafts are translated"
+        return Finding("pair", "tokenizer", Status.WARNING, told, "a draft with the target's tokenizer drafts more")
+    advice = "start the drafter with --target-tokenizer, or take a draft of the target's own family"
     return Finding("pair", "tokenizer", Status.PROBLEM, f"{difference} differs: {words}", advice)
 
 

@@ -13,6 +13,7 @@ from orchestrator.decode.text import TextTokenizer
 from orchestrator.policy.gates import Gate
 from specgate.types import SamplingParams, Verification
 from tests.support import guessing_drafter
+from tests.support.letters import write_byte_model, write_permuted
 from tests.support.orchestrating import Widths, connected, expect_texts, num_prepared, run_all
 from tests.support.services import HELD_OUT_PROMPTS, PAIR, Service, running
 
@@ -105,6 +106,42 @@ async def test_a_text_longer_than_the_drafter_holds(verifier: Service, temperatu
         assert generation.stats.drafter_failures == 0
         # (The prompts alone are longer.)
         assert generation.stats.accepted > 10
+
+
+@pytest.fixture(scope="module")
+def others(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Service]]:
+    """Drafters with vocabularies of their own: one with the target's tokens, and one with hardly any of them."""
+    folder = tmp_path_factory.mktemp("others")
+    flags = ("--target-tokenizer", str(PAIR / "target"))
+    with (
+        running("drafter", write_permuted(folder / "permuted", PAIR / "draft"), *flags) as permuted,
+        running("drafter", write_byte_model(folder / "bytes"), *flags) as of_bytes,
+    ):
+        yield {"permuted": permuted, "bytes": of_bytes}
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+@pytest.mark.parametrize("draft", ["permuted", "bytes"])
+async def test_a_draft_with_another_tokenizer(
+    others: dict[str, Service], drafter: Service, verifier: Service, draft: str, temperature: float
+) -> None:
+    sampling = SamplingParams(temperature=temperature, frequency_penalty=0.1)
+    alone = [GenerationRequest(ids, sampling, 48, seed=seed, gamma=0) for seed, ids in enumerate(prompts(6))]
+    async with connected([others[draft]], [verifier]) as orchestrator:
+        expected = [g.token_ids for g in await run_all(orchestrator, alone)]
+        drafted = [replace(one, gamma=4, gate=Gate.NONE) for one in alone]
+        generations = await run_all(orchestrator, drafted)
+        expect_texts(draft, generations, expected)
+        for gate in (Gate.AUTO, Gate.DRAFT_CONFIDENCE, Gate.TARGET_CONFIDENCE):
+            gated = await run_all(orchestrator, [replace(one, gamma=4, gate=gate) for one in alone])
+            expect_texts(f"{draft}, {gate}", gated, expected)
+    assert all(one.stats.drafted > 0 and one.stats.drafter_failures == 0 for one in generations)
+    if draft == "permuted":
+        # It says what the bundled draft says, and ahead of time.
+        async with connected([drafter], [verifier]) as orchestrator:
+            own = await run_all(orchestrator, drafted)
+        assert [one.stats.accepted for one in generations] == [one.stats.accepted for one in own]
+        assert num_prepared(generations) > 0
 
 
 @pytest.fixture(scope="module")

@@ -40,7 +40,7 @@ def test_what_is_drafted_continues_the_text(
     drafted = own(continuation, add_special_tokens=False)["input_ids"]
     for n in (len(drafted), len(drafted) // 2, 1):
         found, ends = growing.in_target_tokens(drafted[:n], ended=False)
-        said = b"".join(map(growing.bytes_of, drafted[:n]))
-        assert said.startswith(b"".join(pair.target_bytes[i] for i in found))
+        written = b"".join(map(growing.bytes_of, drafted[:n]))
+        assert written.startswith(b"".join(pair.target_bytes[i] for i in found))
         assert all(0 <= i < vocabulary_size(theirs) for i in found)
         assert len(ends) == len(found)

@@ -42,7 +42,7 @@ def expected(text: str, gamma: int, last: int = 1000) -> str:
 
 def ask(session: StringsSession, committed: str, at: int, number: int, gamma: int = 4, **fields: float) -> Proposal:
     ids = tuple(map(THEIRS.index, committed))
-    return run_task(MODEL, session.draft(DraftRequest(number, at, ids, gamma, **fields)))  # type: ignore[arg-type]
+    return run_task(MODEL, session.draft(DraftRequest(number, at, ids, gamma, **fields)))
 
 
 def test_it_says_what_the_model_says_whatever_the_target_commits(pair: TokenizerPair) -> None:

@@ -235,4 +235,6 @@ def test_services_and_files_can_be_compared() -> None:
     target = ModelFacts("target", context_length=4096, tokenizer_fingerprint={"vocabulary": "y"})
     findings = {finding.check: finding for finding in check_pair(target, ModelFacts.of_service("draft", info))}
     assert findings["tokenizer"].status is Status.PROBLEM
+    translated = {one.check: one for one in check_pair(target, ModelFacts.of_service("draft", info), translates=True)}
+    assert translated["tokenizer"].status is Status.WARNING
     assert "draft 512: of a longer text the draft reads the end alone" in findings["context"].message
