@@ -45,10 +45,16 @@ class SpeculativeLoop:
         self._target = _without_defaults(target)
         self._assistant: Any = None
         self._configs: dict[str, Any] = {}
+        self._tokenizers: Mapping[str, Any] = {}
 
-    def assist(self, assistant: Any) -> None:
-        """Let a model draft. Raises what the library raises where the two do not go together."""
-        self._assistant = assistant
+    def assist(self, assistant: Any, tokenizers: Mapping[str, Any] = MappingProxyType({})) -> None:
+        """Let a model draft. Raises what the library raises where the two do not go together.
+
+        Args:
+            tokenizers: ``tokenizer`` and ``assistant_tokenizer`` where they differ: the library then drafts by strings
+                (UAG) where it is greedy, and by the tokens that both have (TLI) where it samples.
+        """
+        self._assistant, self._tokenizers = assistant, tokenizers
         self._configs = {name: _changed(assistant.generation_config, SCHEDULES[name]) for name in SCHEDULES}
         for schedule in SCHEDULES:
             # What the library refuses, it refuses here.
@@ -71,7 +77,7 @@ class SpeculativeLoop:
         if schedule != LOOKUP:
             # The library keeps what a heuristic schedule has learnt in this very object.
             self._assistant.generation_config = self._configs[schedule]
-            drafting = {"assistant_model": self._assistant}
+            drafting = {"assistant_model": self._assistant, **self._tokenizers}
         torch.manual_seed(seed % 2**63)
         prompt = torch.tensor([token_ids], device=self._device)
         arrivals = Arrivals()

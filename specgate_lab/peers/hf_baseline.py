@@ -15,6 +15,7 @@ import sys
 import time
 from typing import TYPE_CHECKING, Any
 
+from specgate.tokenizer import fingerprint, first_difference, load_tokenizer
 from specgate_lab.peers.hf_assisted import SpeculativeLoop
 
 if TYPE_CHECKING:
@@ -42,11 +43,20 @@ def main() -> None:
 def _assist(speculative: SpeculativeLoop, loop: "BareLoop", arguments: argparse.Namespace) -> str:
     """Let the assistant draft; return why it cannot, nothing where it can."""
     try:
-        speculative.assist(load_model(arguments.assistant, arguments.dtype, loop.device))
+        assistant = load_model(arguments.assistant, arguments.dtype, loop.device)
+        speculative.assist(assistant, _tokenizers(arguments.model, arguments.assistant))
     # Which targets and assistants go together only the library knows, and it has no class for what it refuses.
     except Exception as error:
         return f"{type(error).__name__}: {error}"
     return ""
+
+
+def _tokenizers(target: str, assistant: str) -> dict[str, Any]:
+    """Return both models' tokenizers where they differ, as ``generate`` takes them."""
+    own, other = load_tokenizer(target), load_tokenizer(assistant)
+    if own is None or other is None or first_difference(fingerprint(own), fingerprint(other)) is None:
+        return {}
+    return {"tokenizer": own, "assistant_tokenizer": other}
 
 
 def parse_arguments(description: str | None) -> argparse.Namespace:
