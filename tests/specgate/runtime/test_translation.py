@@ -10,7 +10,7 @@ from specgate.errors import TokenizerMismatch
 from specgate.runtime.engine.self_check import prepare
 from specgate.runtime.loading import LoadedModel, load
 from specgate.runtime.short_head import NEVER
-from specgate.runtime.translation import spell, translation
+from specgate.runtime.translation import Translation, spell, translate, translation
 from specgate.tokenizer import fingerprint, load_tokenizer
 from tests.support.letters import write_letters
 from tests.support.models import load_float32, quiet, write_llama
@@ -66,6 +66,15 @@ def test_a_token_that_the_draft_lacks_is_read_as_what_spells_it() -> None:
     assert spell(b"abcab", ids) == [3, 1]
     assert spell(b"cxab", ids) == [2, 1]
     assert spell(b"xy", ids) == []
+
+
+def test_what_is_read_for_it_is_their_mean(draft: Path) -> None:
+    model, own = load_float32(draft).model, load_float32(draft).model.get_input_embeddings().weight
+    translate(model, Translation(3, 1.0, {0: 5}, {0: [5], 1: [2, 3, 4]}))
+    rows = model.get_input_embeddings().weight
+    assert torch.equal(rows[0], own[5])
+    assert torch.allclose(rows[1], own[2:5].mean(0))
+    assert not rows[2].any()
 
 
 def test_too_little_in_common_is_left_to_strings(tmp_path: Path, target: Path) -> None:
