@@ -180,7 +180,8 @@ class Session:
         self.committed += kept
         self.finish_reason = ending.finish_reason
         drafted, timing = NO_PROPOSAL if verdict.solo else proposal, self._time(proposal, verdict)
-        record = RoundRecord(self.plan, drafted, verdict, len(kept), confidence, timing, self.finished)
+        length = len(self.committed)
+        record = RoundRecord(self.plan, drafted, verdict, len(kept), confidence, timing, self.finished, length)
         self._emit(record)
         return Delta(
             token_ids=kept,

@@ -138,7 +138,7 @@ def model_info_to_pb(info: ModelInfo) -> pb2.GetModelInfoResponse:
         tokenizer_fingerprint=info.tokenizer_fingerprint,
         eos_token_ids=info.eos_token_ids,
         draft_method=draft_method_to_pb(info.draft_method),
-        forward_costs=[pb2.ForwardCost(rows=one.rows, forward_us=one.forward_us) for one in info.forward_costs],
+        forward_costs=[pb2.ForwardCost(**one._asdict()) for one in info.forward_costs],
         **{name: getattr(info, name) for name in _INFO_FIELDS},
     )
 
@@ -159,7 +159,7 @@ def model_info_from_pb(pb: pb2.GetModelInfoResponse) -> ModelInfo:
 
 def _forward_costs_from_pb(pbs: Sequence[pb2.ForwardCost]) -> tuple[ForwardCost, ...]:
     check_length("forward_costs", pbs, 0, MAX_FORWARD_COSTS)
-    costs = tuple(ForwardCost(pb.rows, pb.forward_us) for pb in pbs)
+    costs = tuple(ForwardCost(pb.rows, pb.forward_us, pb.context_us) for pb in pbs)
     for before, cost in zip((ForwardCost(0, 1), *costs), costs, strict=False):
         check_range("forward_costs.rows", cost.rows, 1, MAX_SEQUENCE_TOKENS)
         if cost.rows <= before.rows:

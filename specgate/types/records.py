@@ -21,7 +21,6 @@ class WhyAlone(StrEnum):
     """The drafter copies, and the text repeats nothing at this place."""
     NO_DRAFTER = "no_drafter"
     """No drafter is attached, or the one that was asked did not answer."""
-    """The text is as long as the draft model's context."""
     LAST_TOKEN = "last_token"
     """One token is left to emit."""
 
@@ -74,7 +73,7 @@ class RoundRecord:
 
     ``num_tokens`` of the verdict's tokens are committed: fewer than it decided where the text ends within them.
     ``confidence`` is the target's, in [0, 1], in the last token committed before; None before the first one.
-    ``finished``: it is the last one of its session.
+    ``finished``: it is the last one of its session. ``length`` of the text then, in tokens.
     """
 
     plan: RoundPlan
@@ -84,6 +83,7 @@ class RoundRecord:
     confidence: float | None = None
     timing: RoundTiming = _NO_TIME
     finished: bool = False
+    length: int = 0
 
     @property
     def num_accepted(self) -> int:

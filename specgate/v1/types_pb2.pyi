@@ -219,9 +219,11 @@ class GetModelInfoResponse(_message.Message):
     def __init__(self, model: _Optional[str] = ..., role: _Optional[str] = ..., architecture: _Optional[str] = ..., dtype: _Optional[str] = ..., device: _Optional[str] = ..., context_length: _Optional[int] = ..., vocab_size: _Optional[int] = ..., num_parameters: _Optional[int] = ..., tokenizer_fingerprint: _Optional[_Mapping[str, str]] = ..., eos_token_ids: _Optional[_Iterable[int]] = ..., max_sessions: _Optional[int] = ..., kv_tokens: _Optional[int] = ..., proto_version: _Optional[str] = ..., boot_id: _Optional[str] = ..., active_sessions: _Optional[int] = ..., free_kv_tokens: _Optional[int] = ..., forward_costs: _Optional[_Iterable[_Union[ForwardCost, _Mapping]]] = ..., draft_method: _Optional[_Union[DraftMethod, str]] = ..., uptime_s: _Optional[int] = ..., batch_invariant: bool = ...) -> None: ...
 
 class ForwardCost(_message.Message):
-    __slots__ = ("rows", "forward_us")
+    __slots__ = ("rows", "forward_us", "context_us")
     ROWS_FIELD_NUMBER: _ClassVar[int]
     FORWARD_US_FIELD_NUMBER: _ClassVar[int]
+    CONTEXT_US_FIELD_NUMBER: _ClassVar[int]
     rows: int
     forward_us: int
-    def __init__(self, rows: _Optional[int] = ..., forward_us: _Optional[int] = ...) -> None: ...
+    context_us: int
+    def __init__(self, rows: _Optional[int] = ..., forward_us: _Optional[int] = ..., context_us: _Optional[int] = ...) -> None: ...

@@ -21,10 +21,11 @@ MOST_OFF = 4.0
 
 
 class _Seen(NamedTuple):
-    """Number of a session's last verdict, and the mean batch size of its forwards."""
+    """Number of a session's last verdict, the mean batch size of its forwards, and the length of its text."""
 
     at: int
     batch: float
+    length: int
 
 
 class MeasuredCosts(NamedTuple):
@@ -37,7 +38,7 @@ class MeasuredCosts(NamedTuple):
 def forward_us(costs: Sequence[ForwardCost], rows: float) -> float:
     """Return the microseconds of a forward of ``rows``, by linear interpolation between the measured widths."""
     if len(costs) == 1:
-        (known_rows, known_us) = costs[0]
+        known_rows, known_us, _ = costs[0]
         return known_us * (1 + GUESSED_SHARE * (rows - 1)) / (1 + GUESSED_SHARE * (known_rows - 1))
     low, high = next(((a, b) for a, b in pairwise(costs) if rows <= b.rows), (costs[-2], costs[-1]))
     # Measurement noise must not make a larger forward faster.
@@ -82,6 +83,7 @@ class Costs:
         self._ask_measured = measured
         self._measured = MeasuredCosts()
         self._target: Sequence[ForwardCost] = ()
+        """Without a text before the rows, as all that is learned: a longer one's times are held against its own."""
         self._forward = Line((1.0, GUESSED_SHARE), (MEASURED_WEIGHT, GUESS_WEIGHT), HALF_LIFE)
         self._alone = Line((1.0, GUESSED_SHARE), (MEASURED_WEIGHT, GUESS_WEIGHT), HALF_LIFE)
         """The same for a single session with an idle drafter."""
@@ -99,7 +101,7 @@ class Costs:
     def observe(self, session: int, record: RoundRecord) -> None:
         """Learn from one verdict. One of several rounds counts the sessions but teaches no cost."""
         verdict, timing = record.verdict, record.timing
-        self._see(session, verdict.batch_sessions)
+        self._see(session, verdict.batch_sessions, record.length)
         sessions = self.sessions
         if record.finished:
             self.leave(session)
@@ -107,17 +109,18 @@ class Costs:
             return
         self._target = self._target or (ForwardCost(verdict.batch_rows, verdict.forward_us),)
         self._update()
+        target = [one.at(record.length) for one in self._target]
         # Many sessions give more verdicts in the same time, so each weighs less.
         batch, weight = max(verdict.batch_sessions, 1), 1 / sessions
         # A single session waits for nobody, so the whole verdict time is the target's.
         us = max(verdict.verify_us, verdict.forward_us) if sessions == 1 else verdict.forward_us
-        width = forward_us(self._target, verdict.batch_rows) / self._unit_us
+        width = forward_us(target, verdict.batch_rows) / self._unit_us
         is_quiet = record.undrafted and not record.plan.sends_to_drafter and sessions == 1
         (self._alone if is_quiet else self._forward).add((width, batch - 1), us / self._unit_us, weight)
         if gamma := len(record.proposal):
             # A busy reader stalls rounds but no solo run, so its time counts as overhead of the round.
             us = max(timing.round_us + timing.read_us - verdict.verify_us, 0)
-            self._besides.add((1, gamma), us / self._unit_us, weight)
+            self._besides.add((1, gamma * self._draft_factor(record.length)), us / self._unit_us, weight)
 
     def leave(self, session: int) -> None:
         """Stop counting a session."""
@@ -129,8 +132,10 @@ class Costs:
         if not self._target:
             return None
         (pace, session), (overhead, token), unit_us = self._forward.solve(), self._besides.solve(), self._unit_us
-        rounds_us = session * unit_us, overhead * unit_us, token * unit_us
-        return Prices(self._target, pace, *rounds_us, self._alone.solve()[0] * unit_us, self.sessions)
+        length = sum(one.length for one in self._present.values()) / max(len(self._present), 1)
+        target = tuple(one.at(length) for one in self._target)
+        rounds_us = session * unit_us, overhead * unit_us, token * unit_us * self._draft_factor(length)
+        return Prices(target, pace, *rounds_us, self._alone.solve()[0] * forward_us(target, 1), self.sessions)
 
     def _update(self) -> None:
         measured = self._ask_measured()
@@ -150,10 +155,15 @@ class Costs:
     def _unit_us(self) -> float:
         return forward_us(self._target, 1)
 
-    def _see(self, session: int, batch: int) -> None:
+    def _draft_factor(self, length: float) -> float:
+        """Return how many times as long a draft token takes behind a text of this length."""
+        draft = self._measured.draft
+        return draft[0].at(length).forward_us / draft[0].forward_us if draft else 1.0
+
+    def _see(self, session: int, batch: int, length: int) -> None:
         self._num_verdicts += 1
-        mean = self._present.pop(session, _Seen(0, batch)).batch
-        self._present[session] = _Seen(self._num_verdicts, mean + BATCH_SHARE * (batch - mean))
+        mean = self._present.pop(session, _Seen(0, batch, length)).batch
+        self._present[session] = _Seen(self._num_verdicts, mean + BATCH_SHARE * (batch - mean), length)
         limit = self._num_verdicts - max(NUM_RECENT, 4 * len(self._present))
         while self._present[first := next(iter(self._present))].at <= limit:
             del self._present[first]

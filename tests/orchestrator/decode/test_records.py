@@ -29,7 +29,9 @@ def recorded(*commits: tuple[Proposal, Verdict], max_tokens: int = 40) -> list[R
 def test_a_round_is_one_value() -> None:
     draft, verdict = Proposal((11, 12, 13), draft_us=7), Verdict(1, 1, 20, 0.25, verify_us=9)
     (record,) = recorded((draft, verdict))
-    assert record == RoundRecord(RoundPlan(3), draft, verdict, 2, None, RoundTiming(500_000, 0, typical=False))
+    assert record == RoundRecord(
+        RoundPlan(3), draft, verdict, 2, None, RoundTiming(500_000, 0, typical=False), length=5
+    )
     assert (record.num_judged, record.num_accepted, record.undrafted) == (2, 1, False)
     assert record.why_alone is None
 

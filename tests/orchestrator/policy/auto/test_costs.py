@@ -52,6 +52,27 @@ def test_a_machine_that_slows_down_or_speeds_up_is_followed(pace: float) -> None
     assert later.forward_us(1) == pytest.approx(found.forward_us(1), rel=0.1)
 
 
+def test_a_long_texts_rounds_are_held_against_what_is_told_of_its_length() -> None:
+    """What is learned on it is the machine's pace, which holds for short texts too; and they are not made dear."""
+    told = MeasuredCosts(*(tuple(one._replace(context_us=one.forward_us) for one in each) for each in measured()))
+    alone = solo()
+    alone = replace(alone, plan=replace(alone.plan, gamma=0, keeps_warm=False))
+    twice = [replace(a_round(gamma, pace=2.0), length=1024) for gamma in (2, 6)]
+    costs = Costs(lambda: told)
+    for record in [*twice, replace(alone, length=0)] * 60:
+        costs.observe(0, record)
+    short = costs.now()
+    assert short is not None
+    assert short.forward_us(1) == pytest.approx(FORWARD_US, rel=0.05)
+    assert short.token_us == pytest.approx(DRAFT_US, rel=0.1)
+    costs.observe(0, twice[0])
+    long = costs.now()
+    assert long is not None
+    assert long.forward_us(1) == pytest.approx(2 * FORWARD_US, rel=0.05)
+    assert long.token_us == pytest.approx(2 * DRAFT_US, rel=0.1)
+    assert long.alone_us == pytest.approx(2 * FORWARD_US, rel=0.05)
+
+
 def test_without_told_costs_they_are_learned_from_rounds() -> None:
     found = prices(a_round(1), a_round(6), costs=MeasuredCosts(), times=120)
     assert found.forward_us(5) == pytest.approx(FORWARD_US + 4 * ROW_US, rel=0.15)

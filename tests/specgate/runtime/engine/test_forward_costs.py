@@ -24,6 +24,26 @@ def test_forwards_are_timed_by_their_rows_and_nothing_is_left_open(folder: Path)
     assert all(one.forward_us > 0 for one in costs)
     assert runner.pool.num_free == runner.pool.num_pages
     runner.pool.check_integrity()
+    # What was not computed is known to nobody.
+    sequence = runner.pool.open([0] * 64, 64)
+    runner.pool.attach(sequence, 63)
+    assert sequence.num_cached == 0
+
+
+def test_what_a_longer_text_adds_is_told(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    runner = make_runner(folder, kv_tokens=512, page_size=16)
+    forward = runner.forward
+
+    def slow_forward(batch):
+        ((sequence, num_rows, _),) = batch
+        time.sleep(num_rows * sequence.num_cached * 1e-6)
+        return forward(batch)
+
+    monkeypatch.setattr(runner, "forward", slow_forward)
+    costs = {one.rows: one for one in measure_forwards(runner)}
+    assert costs[1].context_us >= 900
+    assert costs[17].context_us >= 17 * 900
+    assert costs[9].at(2048).forward_us == costs[9].forward_us + 2 * costs[9].context_us
 
 
 def test_a_lone_row_of_a_drafter_is_a_token_of_a_draft(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
