@@ -5,18 +5,23 @@
     python scripts/measure_contexts.py --lengths 512,8192 --json /tmp/contexts.json
 
 The pair has the bundled pair's shapes, a context of 32,768 tokens, and a planted acceptance of 80 %, whatever the
-length: its layers compute, and do not change what is said. All variants run in turns. Then a conversation of twenty
-turns, with what was computed for the turns before and without. Over gRPC, one thread a service.
+length: its layers compute, and do not change what is said. All variants run in turns, greedy and with a seed at
+temperature 1. Then a verifier is killed in the middle of a stream, beside another one; and a conversation of twenty
+turns is held, with what was computed for the turns before and without. Over gRPC, one thread a service.
 """
 
 import argparse
 import asyncio
+import json
 import os
 import random
+import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from itertools import pairwise
+from operator import eq
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
@@ -41,6 +46,9 @@ from specgate_lab.soak.processes import descendants, rss_mb
 ACCEPTANCE = 0.8
 CONTEXT_LENGTH = 32_768
 LENGTHS = (512, 2048, 8192, 16_384, 32_000)
+SEEDED_AT_MOST = 8192
+"""Tokens of context up to which texts at temperature 1 are compared, too."""
+LOST_AT = (512, 8192)
 ANSWER, TURN, NUM_TURNS = 96, 250, 20
 """Tokens of an answer and of what is added by each turn of the conversation."""
 VARIANTS: Mapping[str, Mapping[str, Any]] = {
@@ -91,12 +99,15 @@ class Prompts:
         return tuple(text[1:])
 
 
-def request_of(prompt: tuple[int, ...], number: int, variant: str, max_tokens: int = ANSWER) -> GenerationRequest:
-    """Return a greedy request that shares no pages with others."""
+def request_of(
+    prompt: tuple[int, ...], number: int, variant: str, max_tokens: int = ANSWER, temperature: float = 0.0
+) -> GenerationRequest:
+    """Return a request that shares no pages with others."""
     return GenerationRequest(
         prompt,
-        SamplingParams(temperature=0.0),
+        SamplingParams(temperature=temperature),
         max_tokens,
+        seed=1,
         ignore_eos=True,
         cache_salt=str(number),
         **VARIANTS[variant],
@@ -110,11 +121,15 @@ async def by_length(
     rows = []
     for length in track(lengths, "lengths", console=Console(stderr=True)):
         found: dict[str, list[Timed]] = {name: [] for name in VARIANTS}
+        texts: dict[str, list[tuple[int, ...]]] = {name: [] for name in VARIANTS}
         for number in range(repeats):
             prompt = prompts.draw(length)
             for place, name in enumerate(VARIANTS):
                 found[name].append(await timed(orchestrator, request_of(prompt, 10 * number + place, name)))
-            assert len({found[name][-1].token_ids for name in VARIANTS}) == 1
+                texts[name].append(found[name][-1].token_ids)
+                if length <= SEEDED_AT_MOST:
+                    seeded = request_of(prompt, 10 * number + place, name, temperature=1.0)
+                    texts[name].append((await timed(orchestrator, seeded)).token_ids)
         gap_s = await gap_beside(orchestrator, prompts, length)
         memory = round(sum(map(rss_mb, descendants(os.getpid()))))
         alone = [one.tokens_per_s for one in found["alone"]]
@@ -127,6 +142,7 @@ async def by_length(
                 "ratio_to_target_runs": sorted(round(one, 3) for one in ratios),
                 "first_token_s": round(median(one.first_s for one in runs), 3),
                 "gap_beside_ms": round(gap_s * 1000, 1), "memory_mb": memory,
+                "texts_as_alone": f"{sum(map(eq, texts[name], texts['alone']))} of {len(texts[name])}",
             })  # fmt: skip
     return rows
 
@@ -146,6 +162,47 @@ async def gap_beside(orchestrator: Orchestrator, prompts: Prompts, length: int) 
     await deltas.aclose()
     await long
     return gap_s
+
+
+class OwnVerifier:
+    """A verifier that can be killed."""
+
+    def __init__(self, model: Path, stack: ExitStack) -> None:
+        command = [sys.executable, "-m", "verifier_svc", "--model", str(model), "--port", "0", "--threads", "1"]
+        flags = ["--kv-tokens", str(CONTEXT_LENGTH), "--json-events"]
+        self._process = stack.enter_context(
+            subprocess.Popen([*command, *flags], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+        )
+        stack.callback(self._process.kill)
+        assert self._process.stdout is not None
+        events = map(json.loads, self._process.stdout)
+        self.endpoint = next(event["endpoint"] for event in events if "endpoint" in event)
+
+    @property
+    def ticks(self) -> int:
+        """CPU time that it took."""
+        return int(Path(f"/proc/{self._process.pid}/stat").read_text().rpartition(")")[2].split()[11])
+
+    def kill(self) -> None:
+        self._process.kill()
+
+
+async def pause_at_a_loss(folder: Path, prompts: Prompts, length: int) -> dict[str, Any]:
+    """Kill the verifier of a stream; return how long the stream stands still while another one takes over."""
+    with ExitStack() as stack:
+        verifiers = [OwnVerifier(folder / "target", stack) for _ in range(2)]
+        async with open_orchestrator(verifiers=[one.endpoint for one in verifiers]) as orchestrator:
+            before = [one.ticks for one in verifiers]
+            generation, at = orchestrator.generate(request_of(prompts.draw(length), 0, "alone")), list[float]()
+            async for _ in generation:
+                at.append(time.perf_counter())
+                if len(at) == ANSWER // 4:
+                    served = max(zip(verifiers, before, strict=True), key=lambda both: both[0].ticks - both[1])[0]
+                    served.kill()
+        assert generation.stats.verifier_failovers == 1
+        assert len(generation.token_ids) == ANSWER
+    pause_s = max(later - earlier for earlier, later in pairwise(at[1:]))
+    return {"name": f"a verifier killed at {length} tokens", "prompt_tokens": length, "pause_s": round(pause_s, 3)}
 
 
 async def conversation(orchestrator: Orchestrator, prompts: Prompts, *, is_known: bool) -> dict[str, Any]:
@@ -181,6 +238,7 @@ async def measured(folder: Path, lengths: Sequence[int], repeats: int) -> dict[s
         await timed(orchestrator, request_of(prompts.draw(300), 0, "auto"))
         rows = await by_length(orchestrator, prompts, lengths, repeats)
         turns = [await conversation(orchestrator, prompts, is_known=one) for one in (True, False)]
+    turns += [await pause_at_a_loss(folder, prompts, length) for length in LOST_AT]
     return {"acceptance": ACCEPTANCE, "rows": rows, "conversations": turns}
 
 
@@ -194,9 +252,9 @@ def main() -> None:
     with TemporaryDirectory() as folder:
         found = asyncio.run(measured(Path(folder), [int(one) for one in options.lengths.split(",")], options.repeats))
     for rows in (found["rows"], found["conversations"]):
-        table = Table(*rows[0])
+        table = Table(*dict.fromkeys(column for row in rows for column in row))
         for row in rows:
-            table.add_row(*map(str, row.values()))
+            table.add_row(*(str(row.get(column.header, "")) for column in table.columns))
         Console().print(table)
     file.write(found)
 

@@ -23,6 +23,7 @@ SOURCES = {
 SOURCE_ROWS = ("hf-prompt-lookup", "hf-assisted", "model+auto", "suffix+auto")
 CALIBRATIONS = {"calibration-bundled": "bundled pair", "calibration-smollm2": "SmolLM2-135M, trained draft"}
 SIGNALS = {"draft": "the draft's probability of it", "target": "the target's confidence before it"}
+CONTEXT_ROWS = {"alone": "target alone", "spec": "γ 4", "auto": "auto"}
 GPU_DAY = "h200"
 GPU_DRAFTS = {
     "draft-0.7": "30 layers, acceptance 0.7",
@@ -51,6 +52,7 @@ def draw_plots(results: Results, folder: Path) -> None:
         "gpu": _gpu,
         "soak": _soak,
         "calibration": _calibration,
+        "contexts": _contexts,
     }
     for name, draw in draws.items():
         with rc_context(STYLE):
@@ -133,6 +135,25 @@ def _calibration(results: Results) -> Figure:
     panels[0][0].legend(loc="lower right")
     figure.supxlabel("confidence; a point is a tenth of the draft tokens", fontsize=9.0)
     figure.supylabel("accepted", fontsize=9.0)
+    return figure
+
+
+def _contexts(results: Results) -> Figure:
+    """Return rates and times to the first token, by the length of the context."""
+    figure = Figure(figsize=(8.4, 3.2), layout="constrained")
+    rates, firsts = figure.subplots(1, 2)
+    rows = results["contexts"]["rows"]
+    for name, label in CONTEXT_ROWS.items():
+        own = [row for row in rows if row["name"] == name]
+        lengths = [row["context"] for row in own]
+        rates.plot(lengths, [row["tokens_per_s"] for row in own], marker="o", label=label)
+        firsts.plot(lengths, [row["first_token_s"] for row in own], marker="o", label=label)
+    for axes, title in ((rates, "tokens/s"), (firsts, "first token, s")):
+        axes.set_xscale("log", base=2)
+        axes.set_yscale("log")
+        axes.set_title(title, fontsize=9.0, loc="left")
+    rates.legend()
+    figure.supxlabel("tokens of context", fontsize=9.0)
     return figure
 
 
