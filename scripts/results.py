@@ -36,6 +36,7 @@ TOPICS = (
     "Beside llama.cpp",
     "Long contexts",
     "Starts",
+    "Another tokenizer",
     "On a GPU",
     "Inside vLLM",
     "Reliability",
@@ -149,6 +150,7 @@ def _topic(result: Mapping[str, Any]) -> str:
     kinds = dict.fromkeys(("layers", "ablations"), "Drafts that were trained")
     kinds |= {"advice": "Tuning", "tables": "Forwards on a CPU", "steps": "On a GPU"}
     kinds |= {"cores": "Beside llama.cpp", "conversations": "Long contexts", "starts": "Starts"}
+    kinds |= {"translations": "Another tokenizer", "shapes": "Tuning"}
     kinds |= {"vllm": "Inside vLLM", **dict.fromkeys(("temperatures", "cases"), "Gates")}
     for key, topic in kinds.items():
         if key in result:
@@ -171,7 +173,8 @@ def _section(name: str, result: Mapping[str, Any]) -> Iterator[str]:
         yield f"> {line}\n"
     steps = [] if "ablations" in result else result.get("steps", [])
     yield from _measured(result.get("rows") or steps or result.get("finals", []), result)
-    yield from _table(result.get("conversations", result.get("starts", [])), all_columns=True)
+    for key in ("conversations", "starts", "translations", "shapes", "pairs"):
+        yield from _table(result.get(key, []), all_columns=True)
     others = _training(result) or _signals(result) or _gates(result) or result.get("ablations", [])
     yield from _table(others, all_columns=True)
     for title, rows in result.get("tables", {}).items():
