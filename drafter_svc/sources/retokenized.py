@@ -13,6 +13,8 @@ from specgate.types import TokenIds
 
 WINDOW = 64
 """Characters at the text's end that may be tokenized anew when it grows: longer than a word and what follows it."""
+SEARCHED = 256
+"""Characters before them among which a space is looked for: some languages have none."""
 
 
 class TokenizerPair:
@@ -50,18 +52,20 @@ class Retokenized:
         self.own_ids: list[int] = list(pair.begins_with)
         self.extend(pair.without_beginning(token_ids))
 
-    def extend(self, token_ids: Sequence[int]) -> None:
-        """Add tokens of the target."""
+    def extend(self, token_ids: Sequence[int]) -> int:
+        """Add tokens of the target; return how many of the draft's own tokens stay what they are."""
         before = len(self._text)
         self._text += self._utf8.decode(b"".join(self._pair.target_bytes.get(one, b"") for one in token_ids))
-        num_kept = len(self._spans)
-        start = self._parting(before)
-        while num_kept and self._spans[num_kept - 1][1] > start:
+        num_kept, parting = len(self._spans), self._parting(before)
+        while num_kept and self._spans[num_kept - 1][1] > parting:
             num_kept -= 1
-        del self._spans[num_kept:], self.own_ids[len(self._pair.begins_with) + num_kept :]
-        for token_id, span in _encoded(self._pair.draft, self._text, start):
+        del self._spans[num_kept:]
+        stay = len(self._pair.begins_with) + num_kept
+        del self.own_ids[stay:]
+        for token_id, span in _encoded(self._pair.draft, self._text, self._spans[-1][1] if num_kept else 0):
             self.own_ids.append(token_id)
             self._spans.append(span)
+        return stay
 
     @property
     def is_whole(self) -> bool:
@@ -97,11 +101,10 @@ class Retokenized:
         return self._pair.draft_bytes.get(own_id, b"")
 
     def _parting(self, end: int) -> int:
-        """Return a place before the window at ``end`` where tokenizers part a text: a space after something else."""
-        at = end - WINDOW
-        while at > 0 and not (self._text[at].isspace() and not self._text[at - 1].isspace()):
-            at -= 1
-        return max(at, 0)
+        """Return a place before the window at ``end``; where a word ends, as tokenizers part a text, if one does."""
+        last = max(end - WINDOW, 0)
+        places = range(last, max(last - SEARCHED, 0), -1)
+        return next((at for at in places if self._text[at].isspace() and not self._text[at - 1].isspace()), last)
 
 
 def _encoded(tokenizer: Any, text: str, start: int) -> list[tuple[int, tuple[int, int]]]:

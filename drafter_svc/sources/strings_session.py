@@ -49,7 +49,7 @@ class StringsSession:
         self._text = Retokenized(pair, spec.committed_token_ids)
         self._num_dropped = 0
         self._sequence = pool.open((), context_length, spec.cache_salt)
-        self._follow()
+        self._follow(0)
 
     @property
     def ahead(self) -> "StringsSession":
@@ -70,8 +70,7 @@ class StringsSession:
     def draft(self, request: DraftRequest) -> "Task[Proposal]":
         """See ``SourceSession``."""
         self._order.begin(request)
-        self._text.extend(request.token_ids)
-        self._follow()
+        self._follow(self._text.extend(request.token_ids))
         self.last_proposal = ()
         if request.gamma == 0:
             return (yield from self.warm())
@@ -97,14 +96,16 @@ class StringsSession:
             if ended or len(self._text.in_target_tokens(own, ended=False)[0]) >= request.gamma:
                 return
 
-    def _follow(self) -> None:
-        """Let the pages be those of the text; of one that is too long, of its end."""
+    def _follow(self, num_same: int) -> None:
+        """Let the pages be those of the text, whose first ``num_same`` tokens are old; of a long one, of its end."""
         own = self._text.own_ids
         if len(own) - self._num_dropped > self._capacity * 3 // 4:
-            self._num_dropped = len(own) - self._capacity // 2
-        own = own[self._num_dropped :]
-        self._sequence.truncate(common_prefix_length(self._sequence.token_ids, own))
-        self._sequence.append(own[len(self._sequence) :])
+            self._num_dropped, num_same = len(own) - self._capacity // 2, 0
+        same = max(num_same - self._num_dropped, 0)
+        rest = own[self._num_dropped + same :]
+        kept = common_prefix_length(self._sequence.token_ids[same:], rest)
+        self._sequence.truncate(same + kept)
+        self._sequence.append(rest[kept:])
         self._sequence.mark_stable(0)
 
     def _confidences(self, own: list[int], probs: list[float], ends: list[int]) -> tuple[float, ...]:

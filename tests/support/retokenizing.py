@@ -4,15 +4,31 @@ from itertools import product
 from typing import NamedTuple
 
 from hypothesis import strategies as st
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+from transformers import PreTrainedTokenizerFast
 
 from drafter_svc.sources.retokenized import Retokenized, TokenizerPair
 from specgate.tokenizer import load_tokenizer, vocabulary_size
 from tests.support.sentencepiece import sentencepiece_tokenizer
 from tests.support.services import PAIR
 
-TOKENIZERS = {"bytes": load_tokenizer(str(PAIR / "target")), "pieces": sentencepiece_tokenizer()}
+
+def _across_words() -> PreTrainedTokenizerFast:
+    """Return a tokenizer whose tokens may begin in one word and end in the next."""
+    backend = Tokenizer(models.BPE())
+    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    backend.decoder = decoders.ByteLevel()
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    trainer = trainers.BpeTrainer(vocab_size=500, initial_alphabet=alphabet, show_progress=False)
+    backend.train_from_iterator(["a b ab\n cd. ab\n\n0 1 abc de. a"] * 3, trainer)
+    return PreTrainedTokenizerFast(tokenizer_object=backend)
+
+
+TOKENIZERS = {
+    "bytes": load_tokenizer(str(PAIR / "target")), "pieces": sentencepiece_tokenizer(), "across": _across_words(),
+}  # fmt: skip
 _TEXTS = st.text(
-    st.characters(codec="utf-8") | st.sampled_from("  \n\nabcdefghij0123456789é\u0301\u0301日本🙂\u200d"), max_size=200
+    st.characters(codec="utf-8") | st.sampled_from("  .\n\nabcdabcdij0123456789é\u0301日本🙂\u200d"), max_size=200
 )
 
 

@@ -51,7 +51,8 @@ def measure_forwards(runner: ModelRunner, *, drafts: bool = False) -> tuple[Forw
 def _least_us(runner: ModelRunner, length: int, widths: list[int], most_repeats: int) -> list[float]:
     """Return the least time of a forward of each width at the end of a text of this length.
 
-    What the text's first tokens hold is never computed: it takes the same time whatever it is, and is shared with nobody.
+    What the text's first tokens hold is never computed: it takes the same time whatever it is, and nobody
+    shares it.
     """
     sequence = runner.pool.open([0] * length, length)
     sequence.mark_stable(0)
