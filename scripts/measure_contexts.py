@@ -48,6 +48,8 @@ CONTEXT_LENGTH = 32_768
 LENGTHS = (512, 2048, 8192, 16_384, 32_000)
 SEEDED_AT_MOST = 8192
 """Tokens of context up to which texts at temperature 1 are compared, too."""
+REPEATED_AT_MOST = 16_384
+"""A longer prompt takes minutes to read."""
 LOST_AT = (512, 8192)
 ANSWER, TURN, NUM_TURNS = 96, 250, 20
 """Tokens of an answer and of what is added by each turn of the conversation."""
@@ -122,7 +124,7 @@ async def by_length(
     for length in track(lengths, "lengths", console=Console(stderr=True)):
         found: dict[str, list[Timed]] = {name: [] for name in VARIANTS}
         texts: dict[str, list[tuple[int, ...]]] = {name: [] for name in VARIANTS}
-        for number in range(repeats):
+        for number in range(repeats if length <= REPEATED_AT_MOST else 1):
             prompt = prompts.draw(length)
             for place, name in enumerate(VARIANTS):
                 found[name].append(await timed(orchestrator, request_of(prompt, 10 * number + place, name)))

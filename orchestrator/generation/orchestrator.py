@@ -166,8 +166,9 @@ class Orchestrator:
         output = self._output(request)
         observer = self.learner.observer(request)
         session = Session(spec, output, on_record=[*filter(None, (observer,)), *on_record], on_loss=on_loss)
-        drafter = self._drafter(request, session)
-        verifier = FailoverVerifier(self._verifiers, self._dialer, session, self._timeouts)
+        timeouts = self._timeouts.of_text(spec.max_length, *self.measured_costs())
+        drafter = self._drafter(request, session, timeouts)
+        verifier = FailoverVerifier(self._verifiers, self._dialer, session, timeouts)
         policy = make_policy(request, drafter, self.learner)
         on_close = observer.leave if observer else lambda: None
         generation = Generation(session, drafter, verifier, policy, on_close)
@@ -184,10 +185,12 @@ class Orchestrator:
             )
         return OutputText(decoder, request.stop, min_tokens=request.min_tokens, include_stop=request.include_stop)
 
-    def _drafter(self, request: GenerationRequest, session: Session) -> ReattachingDrafter | NoDrafter:
+    def _drafter(
+        self, request: GenerationRequest, session: Session, timeouts: Timeouts
+    ) -> ReattachingDrafter | NoDrafter:
         if self._drafters is None or request.max_gamma == 0:
             return NoDrafter()
-        return ReattachingDrafter(self._drafters, self._known_drafters, session, self._timeouts)
+        return ReattachingDrafter(self._drafters, self._known_drafters, session, timeouts)
 
     async def close(self) -> None:
         """Cancel all generations, close the channels and the pools. Safe to call twice."""

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
 from dataclasses import replace
 from functools import partial
 from itertools import pairwise
@@ -118,6 +118,21 @@ async def test_what_it_knows_of_the_models_and_what_services_are_told_of_a_reque
     spec = verifier.sessions[0].spec
     assert (spec.sampling, spec.seed, spec.stop_token_ids, spec.vocab_size) == (sampling, 7, {0, 9}, VOCAB_SIZE)
     assert spec.tokenizer_fingerprint == verifier.info.tokenizer_fingerprint
+
+
+async def test_a_text_that_takes_long_to_read_is_waited_for() -> None:
+    """Its verifier has told what a forward takes."""
+    hasty = replace(PATIENT, first_verdict_s=0.01, verdict_floor_s=0.01)
+    for forward_us, num_lost in ((100_000, 0), (10, 1)):
+        costs = (ForwardCost(1, forward_us),)
+        async with (
+            serving("verifier", partial(FakeVerifier, delay_s=0.1), forward_costs=costs) as verifier,
+            connected([verifier], timeouts=replace(hasty, failover_s=0.1)) as orchestrator,
+        ):
+            generation = orchestrator.generate(replace(REQUEST, gamma=0))
+            with nullcontext() if num_lost == 0 else pytest.raises(ServiceUnavailable):
+                await run(generation)
+            assert (generation.stats.verifier_failovers > 0) == (num_lost > 0)
 
 
 async def test_the_longest_request_and_a_seed_that_nobody_chose() -> None:
