@@ -14,9 +14,9 @@ later one is: where pages are short they are given up, and the text is read agai
 
 @dataclass(frozen=True, slots=True)
 class Timeouts:
-    """Waiting times of one orchestrator, in seconds.
+    """Waiting times of one orchestrator, in seconds, for short texts: see ``of_text``.
 
-    They are of short texts, see ``of_text``. A first answer includes a prefill and so has its own limit. Later, a draft may take ``draft_floor_s``, or ten times
+    A first answer includes a prefill and so has its own limit. Later, a draft may take ``draft_floor_s``, or ten times
     as long as the slowest draft or its own tokens took, but no longer than a first one. A verdict may take
     ``verdict_floor_s``, or twenty times as long as the slowest one. ``failover_s`` bounds the search for another
     verifier; ``failover_s`` plus ``open_s`` bounds the search for a request's first one. ``connect_drafter_s`` is short
