@@ -15,7 +15,6 @@ import sys
 import time
 from typing import TYPE_CHECKING, Any
 
-from specgate.tokenizer import fingerprint, first_difference, load_tokenizer
 from specgate_lab.peers.hf_assisted import SpeculativeLoop
 
 if TYPE_CHECKING:
@@ -53,6 +52,8 @@ def _assist(speculative: SpeculativeLoop, loop: "BareLoop", arguments: argparse.
 
 def _tokenizers(target: str, assistant: str) -> dict[str, Any]:
     """Return both models' tokenizers where they differ, as ``generate`` takes them."""
+    from specgate.tokenizer import fingerprint, first_difference, load_tokenizer
+
     own, other = load_tokenizer(target), load_tokenizer(assistant)
     if own is None or other is None or first_difference(fingerprint(own), fingerprint(other)) is None:
         return {}
