@@ -177,7 +177,9 @@ def _application(role: str, settings: Settings) -> Application | None:
     if service is None or service.endpoints:
         return None
     if isinstance(service, DrafterSettings) and service.target_tokenizer is None:
-        of_target = settings.verifier.tokenizer or settings.verifier.model or None
+        # Of a verifier that only has an address nobody here knows the model.
+        is_known = not settings.verifier.endpoints or settings.verifier.model != BUNDLED_TARGET
+        of_target = (settings.verifier.tokenizer or settings.verifier.model or None) if is_known else None
         service = service.model_copy(update={"target_tokenizer": of_target})
     return service_application(role, service, settings.drain_s, settings.logs, settings.traces.endpoint)
 

@@ -17,6 +17,8 @@ _SPACE = "\u2581"
 def token_bytes(tokenizer: "PreTrainedTokenizerBase") -> dict[int, bytes]:
     """Return the bytes that each token adds to a text, by its id; special tokens, which add none, are left out.
 
+    Where two tokens add the same, such as SentencePiece's ``a`` and ``<0x61>``, the one that it writes comes first.
+
     Empty where the vocabulary spells neither as GPT-2's (bytes as characters) nor as SentencePiece's (U+2581 for a
     space, ``<0x0A>`` for a byte).
     """
@@ -32,12 +34,14 @@ def token_bytes(tokenizer: "PreTrainedTokenizerBase") -> dict[int, bytes]:
             i: bytes(of_character[c] for c in token) for token, i in ids.items() if of_character.keys() >= set(token)
         }
     elif kinds & {"Metaspace", "ByteFallback"}:
-        known = {i: _of_piece(token) for token, i in ids.items()}
+        of_one_byte = {i for token, i in ids.items() if _BYTE_TOKEN.fullmatch(token)}
+        by_use = sorted(ids.items(), key=lambda both: (both[1] in of_one_byte, both[1]))
+        known = {i: _of_piece(token) for token, i in by_use}
     else:
         return {}
-    added = told.get("added_tokens") or ()
-    known |= {one["id"]: one["content"].encode() for one in added}
-    return {i: text for i, text in known.items() if text}
+    known |= {one["id"]: one["content"].encode() for one in told.get("added_tokens") or ()}
+    special = set(special_token_ids(tokenizer).values())
+    return {i: text for i, text in known.items() if text and i not in special}
 
 
 def special_token_ids(tokenizer: "PreTrainedTokenizerBase") -> dict[str, int]:

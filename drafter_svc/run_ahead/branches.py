@@ -164,7 +164,7 @@ class BranchSet:
         drafts = {ids: branch.draft for ids, branch in self.branches.items() if ids in self._drafted}
         if drafts:
             self.announced = next(iter(drafts))
-            committed = self.proposed.start - len(self.assumed)
+            committed = self._context.spec.first_position + self.proposed.start - len(self.assumed)
             proposals = (
                 AnnouncedProposal(self.assumed + ids, tuple(draft.token_ids), self._context.method, draft.confidences)
                 for ids, draft in drafts.items()

@@ -1,5 +1,6 @@
 """A draft model whose tokenizer has little in common with the target's: what it writes is encoded anew."""
 
+from functools import cached_property
 from itertools import pairwise
 from math import prod
 from typing import TYPE_CHECKING
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
     from specgate.runtime.engine.jobs import Task
 
 MOST_OWN_TOKENS = 2
-"""For each token that is asked for, and as many more: a draft of bytes alone is not worth its forwards."""
+"""Forwards for each token that is asked for: a draft of single bytes needs more, and is not worth them."""
 
 
 class StringsSession:
@@ -46,10 +47,9 @@ class StringsSession:
         self.last_proposal: tuple[int, ...] = ()
         self._pool, self._capacity, self._ends = pool, context_length, frozenset(end_token_ids)
         self._order = RoundOrder(spec.position)
-        self._text = Retokenized(pair, spec.committed_token_ids)
+        self._pair, self._vocab_size = pair, vocab_size
         self._num_dropped = 0
         self._sequence = pool.open((), context_length, spec.cache_salt)
-        self._follow(0)
 
     @property
     def ahead(self) -> "StringsSession":
@@ -61,8 +61,14 @@ class StringsSession:
     def free(self) -> None:
         self._pool.free(self._sequence)
 
+    @cached_property
+    def _text(self) -> Retokenized:
+        # On the engine's thread: a long prompt takes a tenth of a second, for which no other stream may wait.
+        return Retokenized(self._pair, self.spec.committed_token_ids)
+
     def warm(self) -> "Task[Proposal]":
         """Fill the KV but for the last token."""
+        self._follow(len(self._text.own_ids))
         if (length := len(self._sequence) - 1) > self._sequence.num_cached:
             yield ForwardRequest(self._sequence, 0, length)
         return Proposal()
@@ -78,7 +84,10 @@ class StringsSession:
         probs: list[float] = []
         if self._text.is_whole and len(self._sequence):
             yield from self._add(own, probs, request)
-        ids, ends = self._text.in_target_tokens(own, ended=bool(own) and own[-1] in self._ends)
+        ended = bool(own) and own[-1] in self._ends
+        ids, ends = self._text.in_target_tokens(own, ended=ended)
+        if ended and self._pair.end is not None:
+            ids, ends = (*ids, self._pair.end), [*ends, ends[-1] if ends else 0]
         self.last_proposal = ids[: request.gamma]
         confidences = self._confidences(own, probs, ends) if request.stop_below > 0 else ()
         proposal = Proposal(self.last_proposal, draft_confidences=confidences[: request.gamma])
@@ -88,7 +97,7 @@ class StringsSession:
         """Draft until there are enough of the target's tokens, or nothing may follow."""
         while len(own) < MOST_OWN_TOKENS * (request.gamma + 1) and len(self._sequence) < self._capacity:
             logits = yield from logits_of(self._sequence, 1)
-            prob, token_id = logits[0].float().softmax(-1).max(-1)
+            prob, token_id = logits[0, : self._vocab_size].float().softmax(-1).max(-1)
             own.append(int(token_id))
             probs.append(float(prob))
             self._sequence.append(own[-1:])
@@ -101,7 +110,7 @@ class StringsSession:
         own = self._text.own_ids
         if len(own) - self._num_dropped > self._capacity * 3 // 4:
             self._num_dropped, num_same = len(own) - self._capacity // 2, 0
-        same = max(num_same - self._num_dropped, 0)
+        same = min(max(num_same - self._num_dropped, 0), len(self._sequence))
         rest = own[self._num_dropped + same :]
         kept = common_prefix_length(self._sequence.token_ids[same:], rest)
         self._sequence.truncate(same + kept)

@@ -58,7 +58,7 @@ def _examine(models: ModelOptions) -> Iterator[Finding]:
     yield from draft.examine(models, "drafter", models.drafter, models.draft_model)
     # What has no model fits any.
     if target.facts and draft.facts and draft.facts.num_parameters != 0:
-        translates = draft.is_local and not models.service.value("same_tokenizer")
+        translates = draft.is_local and target.is_local and not models.service.value("same_tokenizer")
         yield from check_pair(target.facts, draft.facts, translates=translates)
     here = [side.facts for side in (target, draft) if side.is_local and side.facts]
     if here:

@@ -110,7 +110,7 @@ class PairSettings(PairModels):
 
     def __post_init__(self) -> None:
         PairModels.__post_init__(self)
-        for name in ("run_ahead", "method", "skip"):
+        for name in ("run_ahead", "method", "skip", "same_tokenizer"):
             if name in self.service.given and self.drafter:
                 raise InvalidArgument(name, "needs a drafter that starts here; this one is named and runs")
         if "tokenizer" in self.service.given and not any(map(is_gguf, filter(None, (self.target, self.draft)))):

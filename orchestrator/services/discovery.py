@@ -175,10 +175,11 @@ class KnownDrafters:
 def fitting(spec: SessionSpec, context_length: int) -> SessionSpec:
     """Return what opens a session on a drafter that holds so many tokens: the text's end, where it gets too long.
 
-    A quarter of the drafter's tokens at the least are left for what is to come, and half of them after a cut: so a
-    text is read again, in the background, for half of a context at the most in each half of a context.
+    A quarter of the drafter's tokens at the least are left for what is to come, and half of them after a cut: so half a
+    context is read again, in the background, for each half of a context. A text is cut at quarters of a context, so
+    that its next turn begins with the same tokens, and finds them cached.
     """
-    num_committed = len(spec.committed_token_ids)
-    if spec.max_length <= context_length or num_committed <= context_length * 3 // 4:
+    num_committed, quarter = len(spec.committed_token_ids), max(context_length // 4, 1)
+    if spec.max_length <= context_length or num_committed <= 3 * quarter:
         return spec
-    return spec.last(context_length // 2)
+    return spec.last(max(num_committed - -(-(num_committed - 2 * quarter) // quarter) * quarter, 1))

@@ -18,6 +18,7 @@ from specgate.runtime.layer_skip import LayerSkip, layers_without_attention, loa
 from specgate.runtime.short_head import cut_head, read_short_head
 from specgate.runtime.stored_weights import keep_short
 from specgate.runtime.translation import Translation, translate, translation
+from specgate.token_bytes import token_bytes
 from specgate.tokenizer import fingerprint, first_difference, load_tokenizer, vocabulary_size
 from specgate.types import dtype_on
 from specgate.weights import are_bfloat16, is_quantised
@@ -35,7 +36,7 @@ class LoadedModel:
 
     ``vocab_size`` leaves padding rows out; ``without_attention`` are the layers whose attention was left out.
     ``tokenizer_name`` is the model that has the token ids of the fingerprint: the target where a draft has a tokenizer
-    of its own. Then ``shared`` is how much of the vocabularies is the same, and ``tokenizers`` are the draft's and the
+    of its own. Then ``shared`` is how much of a text's tokens it has, and ``tokenizers`` are the draft's and the
     target's where that was too little to give its rows the target's names.
     """
 
@@ -50,6 +51,7 @@ class LoadedModel:
     tokenizer_fingerprint: Mapping[str, str] = field(default_factory=dict)
     tokenizer_of_file: str | None = None
     tokenizer_name: str = ""
+    why_target_unread: str = ""
     without_attention: frozenset[int] = frozenset()
     shared: float | None = None
     tokenizers: tuple[Any, Any] | None = None
@@ -58,6 +60,14 @@ class LoadedModel:
     def num_token_ids(self) -> int:
         """The bound of the ids that sessions speak of."""
         return self.vocab_size if self.tokenizers is None else vocabulary_size(self.tokenizers[1])
+
+    @property
+    def session_length(self) -> int:
+        """Tokens of a session at the most; of the target's, where a draft has more of its own for a text."""
+        if self.tokenizers is None:
+            return self.context_length
+        own, theirs = (sum(map(len, one.values())) / len(one) for one in map(token_bytes, self.tokenizers))
+        return max(2, int(self.context_length * min(own / theirs, 1.0)))
 
     @property
     def architecture(self) -> str:
@@ -111,7 +121,7 @@ def load(
     head = read_short_head(name, width) if drafts else None
     if tokenizer and is_gguf(name) and vocabulary_size(tokenizer) > width:
         raise ModelLoadError(f"{name}: its tokenizer has {vocabulary_size(tokenizer)} tokens, and the model {width}")
-    theirs, by = _translation(tokenizer, target_tokenizer)
+    theirs, by, why_unread = _translation(tokenizer, target_tokenizer, width)
     progress("weights", 0, 1)
     model = _from_files(lambda: _stored_or_wide(name, config, dtype, blocks, keeps_stored), name)
     num_parameters, ends = int(model.num_parameters()), eos_token_ids(model)
@@ -134,7 +144,8 @@ def load(
         eos_token_ids=ends,
         num_parameters=num_parameters,
         tokenizer_fingerprint=fingerprint(theirs or tokenizer) if tokenizer else {},
-        tokenizer_of_file=tokenizer_of_file,
+        tokenizer_of_file=tokenizer_of_file if theirs is None else None,
+        why_target_unread=why_unread,
         tokenizer_name=own_name if theirs is None else target_tokenizer or "",
         without_attention=layers_without_attention(model) if blocks else frozenset(),
         shared=None if by is None else by.share,
@@ -142,12 +153,17 @@ def load(
     )
 
 
-def _translation(own: Any, target_tokenizer: str | None) -> tuple[Any, Translation | None]:
-    """Return the target's tokenizer where the model's ``own`` is another one, and how its tokens are the model's."""
-    theirs = load_tokenizer(target_tokenizer) if target_tokenizer and own else None
+def _translation(own: Any, target_tokenizer: str | None, num_rows: int) -> tuple[Any, Translation | None, str]:
+    """Return the target's tokenizer where the model's ``own`` is another one, how its tokens are the model's, and why
+    it cannot be read.
+    """
+    try:
+        theirs = load_tokenizer(target_tokenizer) if target_tokenizer and own else None
+    except ModelLoadError as error:
+        return None, None, str(error)
     if theirs is None or first_difference(fingerprint(own), fingerprint(theirs)) is None:
-        return None, None
-    return theirs, translation(own, theirs)
+        return None, None, ""
+    return theirs, translation(own, theirs, num_rows), ""
 
 
 def read_config(name: str) -> PretrainedConfig:

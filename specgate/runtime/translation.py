@@ -7,7 +7,7 @@ that only the target has is never drafted, and is read as the mean of the draft'
 target's own, and nothing but the model's first and last layer knows of it.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
 LEAST_SHARED = 0.5
-"""Below it most texts cannot be drafted: see ``drafter_svc.sources.strings_session``."""
+"""Below it most of a text's tokens cannot be drafted: see ``drafter_svc.sources.strings_session``."""
 _ROWS_AT_A_TIME = 1 << 14
 
 
@@ -33,7 +33,7 @@ class Translation:
 
     Attributes:
         num_tokens: of the target.
-        share: of the smaller vocabulary's tokens those that both have.
+        share: of a text's tokens, by estimate, those that the draft can say.
         shared: the draft's id of each token that both have, by the target's id.
         spelled: the draft's ids that spell each token of the target's, by its id; none where nothing does.
     """
@@ -49,8 +49,10 @@ class Translation:
         return tuple(names[one] for one in token_ids if one in names)
 
 
-def translation(draft: "PreTrainedTokenizerBase", target: "PreTrainedTokenizerBase") -> Translation | None:
-    """Return how the target's tokens are the draft's; None: they have too few in common.
+def translation(
+    draft: "PreTrainedTokenizerBase", target: "PreTrainedTokenizerBase", num_rows: int
+) -> Translation | None:
+    """Return how the target's tokens are those of a draft with so many rows; None: they have too few in common.
 
     Raises:
         TokenizerMismatch: a vocabulary's tokens cannot be read as bytes.
@@ -59,21 +61,54 @@ def translation(draft: "PreTrainedTokenizerBase", target: "PreTrainedTokenizerBa
     for name, known in (("draft", own), ("target", theirs)):
         if not known:
             raise TokenizerMismatch(f"the {name}'s tokenizer differs, and is none whose tokens can be read as bytes")
-    specials = special_token_ids(draft)
-    same = {target_id: specials[name] for name, target_id in special_token_ids(target).items() if name in specials}
-    ids = {text: i for i, text in own.items() if i not in specials.values()}
-    texts = {i: text for i, text in theirs.items() if i not in set(special_token_ids(target).values())}
-    same |= {i: ids[text] for i, text in texts.items() if text in ids}
-    spelled = {i: [same[i]] if i in same else spell(theirs[i], ids) for i in theirs}
-    share = len(same) / min(len(own), len(theirs))
-    if share < LEAST_SHARED:
+    ids: dict[bytes, int] = {}
+    for i, text in own.items():
+        if i < num_rows:
+            ids.setdefault(text, i)
+    names: dict[bytes, int] = {}
+    for i, text in theirs.items():
+        names.setdefault(text, i)
+    shared = {i: ids[text] for text, i in names.items() if text in ids}
+    if (share := share_of_a_text(shared, theirs)) < LEAST_SHARED:
         return None
-    return Translation(vocabulary_size(target), share, same, spelled)
+    shared |= special(draft, target, num_rows)
+    longest = max(map(len, ids))
+    spelled = {i: [shared[i]] if i in shared else spell(text, ids, longest) for i, text in theirs.items()}
+    spelled |= {i: [own_id] for i, own_id in shared.items()}
+    return Translation(vocabulary_size(target), share, shared, spelled)
 
 
-def spell(text: bytes, ids: Mapping[bytes, int]) -> list[int]:
-    """Return the tokens that spell ``text``, each the longest that fits; a byte that is no token is passed over."""
-    found, start, longest = list[int](), 0, max(map(len, ids))
+def share_of_a_text(shared: Collection[int], texts: Mapping[int, bytes]) -> float:
+    """Return how much of a text the ``shared`` tokens are.
+
+    Vocabularies list tokens by how often they are met, and the n-th one is met about 1/n times as often as the first
+    (Zipf, 1935). Single bytes stand first whatever their use, so they count where there is nothing else.
+    """
+    counted = sorted(i for i, text in texts.items() if len(text) > 1)
+    if not counted:
+        return len(shared) / len(texts)
+    weights = {i: 1 / rank for rank, i in enumerate(counted, 1)}
+    return sum(weight for i, weight in weights.items() if i in shared) / sum(weights.values())
+
+
+def special(draft: "PreTrainedTokenizerBase", target: "PreTrainedTokenizerBase", num_rows: int) -> dict[int, int]:
+    """Return the draft's ids of the target's special tokens: by their names, and of beginning and end by their use."""
+    known = special_token_ids(draft)
+    same = {i: known[name] for name, i in special_token_ids(target).items() if name in known}
+    for use in ("bos_token_id", "eos_token_id"):
+        own, theirs = getattr(draft, use), getattr(target, use)
+        if own is not None and theirs is not None:
+            same[theirs] = own
+    return {i: own for i, own in same.items() if own < num_rows}
+
+
+def spell(text: bytes, ids: Mapping[bytes, int], longest: int) -> list[int]:
+    """Return the tokens that spell ``text``, each the longest that fits; a byte that is no token is passed over.
+
+    Args:
+        longest: of ``ids``, in bytes.
+    """
+    found, start = list[int](), 0
     while start < len(text):
         end = next((end for end in range(min(len(text), start + longest), start, -1) if text[start:end] in ids), None)
         if end is not None:
@@ -95,7 +130,8 @@ def translate(model: Any, by: Translation, kept: Sequence[int] | None = None) ->
     head = model.get_output_embeddings()
     if type(head) is not nn.Linear:
         raise UnsupportedArchitecture(f"{type(model).__name__}: its head is no plain product, and cannot be translated")
-    drafted = by.shared if kept is None else {i: own for i, own in by.shared.items() if own in set(kept)}
+    cut_to = None if kept is None else set(kept)
+    drafted = {i: own for i, own in by.shared.items() if cut_to is None or own in cut_to}
     names = sorted(drafted)
     cut = ShortHead(head, names, [drafted[name] for name in names], by.num_tokens)
     model.set_input_embeddings(_embedding(model.get_input_embeddings(), by))
@@ -113,4 +149,4 @@ def _embedding(own: nn.Module, by: Translation) -> nn.Embedding:
         rows = torch.zeros(by.num_tokens, read.shape[-1]) if rows is None else rows
         rows.index_add_(0, some_owners, read)
     assert rows is not None
-    return nn.Embedding.from_pretrained((rows / counts[:, None]).to(own(tokens[:1]).dtype))
+    return nn.Embedding.from_pretrained(rows.div_(counts[:, None]).to(own(tokens[:1]).dtype))

@@ -67,9 +67,11 @@ def load_model(
         target_tokenizer=config.drafting.target_tokenizer,
     )
     if loaded.shared is not None:
-        on_notice(f"the draft has another tokenizer: drafted are the {loaded.shared:.0%} of tokens that both have")
+        on_notice(f"the draft's tokenizer is another one: of a text's tokens it can say about {loaded.shared:.0%}")
     elif loaded.tokenizers is not None:
-        on_notice("the draft has another tokenizer, with few tokens of the target's: what it writes is encoded anew")
+        on_notice("the draft's tokenizer is another one, with few of the target's tokens: its text is encoded anew")
+    elif loaded.why_target_unread:
+        on_notice(f"drafts are not translated, for the target's tokenizer cannot be read: {loaded.why_target_unread}")
     runner = build_runner(role, loaded, config, on_loading)
     if slow := why_slow(runner, config.attention, cuda_graphs=config.cuda_graphs):
         on_notice(slow)

@@ -56,7 +56,7 @@ class ServedModel(Served):
             forward_costs=forward_costs,
             draft_method=draft_method,
         )
-        self.loaded = loaded
+        self.loaded, self._session_length = loaded, loaded.session_length
         self.grammars = GrammarService(loaded.tokenizer_name, loaded.num_token_ids, loaded.tokenizer_of_file)
 
     @property
@@ -66,7 +66,7 @@ class ServedModel(Served):
     @property
     def context_length(self) -> int:
         """The most tokens of one session: the model's context, or all pages if those hold less."""
-        return min(self.loaded.context_length, self._kv_tokens)
+        return min(self._session_length, self._kv_tokens)
 
     @property
     def _kv_tokens(self) -> int:

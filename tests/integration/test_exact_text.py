@@ -11,6 +11,8 @@ from transformers import AutoModelForCausalLM
 from orchestrator.decode.request import GenerationRequest
 from orchestrator.decode.text import TextTokenizer
 from orchestrator.policy.gates import Gate
+from specgate.runtime.translation import translation
+from specgate.tokenizer import load_tokenizer
 from specgate.types import SamplingParams, Verification
 from tests.support import guessing_drafter
 from tests.support.letters import write_byte_model, write_permuted
@@ -106,6 +108,7 @@ async def test_a_text_longer_than_the_drafter_holds(verifier: Service, temperatu
         assert generation.stats.drafter_failures == 0
         # (The prompts alone are longer.)
         assert generation.stats.accepted > 10
+    assert num_prepared(generations) > 0
 
 
 @pytest.fixture(scope="module")
@@ -113,9 +116,11 @@ def others(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Servi
     """Drafters with vocabularies of their own: one with the target's tokens, and one with hardly any of them."""
     folder = tmp_path_factory.mktemp("others")
     flags = ("--target-tokenizer", str(PAIR / "target"))
+    tokenizers = [load_tokenizer(str(one)) for one in (write_byte_model(folder / "bytes"), PAIR / "target")]
+    assert translation(*tokenizers, 256) is None
     with (
         running("drafter", write_permuted(folder / "permuted", PAIR / "draft"), *flags) as permuted,
-        running("drafter", write_byte_model(folder / "bytes"), *flags) as of_bytes,
+        running("drafter", folder / "bytes", *flags) as of_bytes,
     ):
         yield {"permuted": permuted, "bytes": of_bytes}
 

@@ -142,7 +142,7 @@ def sources(pair: tuple[Path, Path], tmp_path_factory: pytest.TempPathFactory) -
     """A drafter of every method that is not a model's alone."""
     folder, skip = tmp_path_factory.mktemp("skip"), {"num_layers": 2, "attention": [1], "mlp": [0]}
     flags = ("--target-tokenizer", str(write_letters(folder / "target", "abcdef")), *FLAGS)
-    many, few = (write_letters(copytree(pair[0], folder / letters), letters) for letters in ("facezb", "xbacyz"))
+    many, few = (write_letters(copytree(pair[0], folder / letters), letters) for letters in ("facezb", "xbayzw"))
     with (
         copying_and_skipping(folder, pair[1], skip, *FLAGS) as drafters,
         running("drafter", many, *flags) as translated,

@@ -73,6 +73,11 @@ class KVPages:
             for stack in self.stacks:
                 stack[:, target, :, first:end] = stack[:, source, :, first:end]
 
+    def clear(self, pages: Sequence[int]) -> None:
+        """Fill pages with zeros."""
+        for stack in self.stacks:
+            stack[:, list(pages)] = 0
+
     def _empty(self, like: torch.Tensor) -> torch.Tensor:
         return like.new_empty(self.num_pages, like.shape[1], self.page_size, like.shape[3])
 

@@ -58,6 +58,7 @@ def _least_us(runner: ModelRunner, length: int, widths: list[int], most_repeats:
     sequence.mark_stable(0)
     try:
         runner.pool.extend(sequence, length)
+        runner.clear(sequence)
         start = sequence.num_cached = max(length - WIDTHS[-1], 1)
         times: list[list[float]] = []
         begin_s = time.perf_counter()

@@ -19,7 +19,7 @@ from specgate.runtime.cpu.graphs import CpuGraphs
 from specgate.runtime.cuda import graphs
 from specgate.runtime.cuda.decoder.drafting import CudaDrafter, StackedDecoder, StepLauncher
 from specgate.runtime.cuda.graphs import Bucket, Capturer, Graph
-from specgate.runtime.kv_pages import PagePool
+from specgate.runtime.kv_pages import KVSequence, PagePool
 from specgate.runtime.loading import LoadedModel, Progress
 from specgate.runtime.one_call import Drafted, OneCallDrafter
 from specgate.runtime.sampling_step import SamplingStep
@@ -127,6 +127,11 @@ class ModelRunner:
         shape = (max(bucket.num_rows for bucket in buckets), self.vocab_size)
         logits = torch.empty(shape, dtype=self.loaded.dtype, device=self.device)
         self._graphs = graphs.capture(buckets, self.kernel, self.call, self._pages, logits, capturer, progress)
+
+    @torch.inference_mode()
+    def clear(self, sequence: KVSequence) -> None:
+        """Fill a sequence's pages with zeros: memory that was never written is read faster than any other."""
+        self._pages.clear(sequence.block_table)
 
     def drop_graphs(self) -> None:
         """Run everything without graphs from now on."""

@@ -10,10 +10,13 @@ from specgate.errors import TokenizerMismatch
 from specgate.runtime.engine.self_check import prepare
 from specgate.runtime.loading import LoadedModel, load
 from specgate.runtime.short_head import NEVER
-from specgate.runtime.translation import Translation, spell, translate, translation
+from specgate.runtime.translation import Translation, share_of_a_text, special, spell, translate, translation
+from specgate.token_bytes import token_bytes
 from specgate.tokenizer import fingerprint, load_tokenizer
 from tests.support.letters import write_letters
 from tests.support.models import load_float32, quiet, write_llama
+from tests.support.sentencepiece import sentencepiece_tokenizer
+from tests.support.services import PAIR
 
 OWN, THEIRS = "gabcdexy", "abcdefgh"
 """Letters by their ids. Both have a to e and g."""
@@ -63,9 +66,9 @@ def test_every_way_to_compute_it_agrees(draft: Path, target: Path, packs: bool) 
 
 def test_a_token_that_the_draft_lacks_is_read_as_what_spells_it() -> None:
     ids = {b"a": 0, b"ab": 1, b"c": 2, b"abc": 3}
-    assert spell(b"abcab", ids) == [3, 1]
-    assert spell(b"cxab", ids) == [2, 1]
-    assert spell(b"xy", ids) == []
+    assert spell(b"abcab", ids, 3) == [3, 1]
+    assert spell(b"cxab", ids, 3) == [2, 1]
+    assert spell(b"xy", ids, 3) == []
 
 
 def test_what_is_read_for_it_is_their_mean(draft: Path) -> None:
@@ -91,4 +94,33 @@ def test_a_vocabulary_that_cannot_be_read_is_refused(draft: Path, target: Path) 
     assert theirs is not None
     own.backend_tokenizer.decoder = own.backend_tokenizer.pre_tokenizer = None
     with pytest.raises(TokenizerMismatch, match="the draft's tokenizer differs, and is none"):
-        translation(own, theirs)
+        translation(own, theirs, len(OWN))
+
+
+def test_a_byte_that_is_two_tokens_is_the_one_that_texts_have() -> None:
+    """SentencePiece writes ``a`` and, for what has no token, bytes such as ``<0x61>``."""
+    pieces = sentencepiece_tokenizer()
+    known = token_bytes(pieces)
+    piece, byte = pieces.get_vocab()["a"], pieces.get_vocab()["<0x61>"]
+    assert known[byte] == known[piece] == b"a"
+    assert [*known.values()].index(b"a") == [*known].index(piece)
+
+
+def test_a_draft_of_bytes_says_too_little_of_a_text_and_one_of_most_words_enough() -> None:
+    texts = dict(enumerate([b"a", b"b", b"ab", b"ba", b"aba", b"abab"]))
+    assert share_of_a_text({0, 1}, texts) == 0.0
+    assert share_of_a_text({0, 1, 2, 3}, texts) == pytest.approx((1 + 1 / 2) / (1 + 1 / 2 + 1 / 3 + 1 / 4))
+
+
+def test_special_tokens_are_the_draft_s_of_the_same_use_and_rows_that_it_lacks_are_left_out() -> None:
+    letters, pieces = load_tokenizer(str(PAIR / "target")), sentencepiece_tokenizer()
+    assert letters is not None
+    found = translation(letters, load_tokenizer(str(PAIR / "target")), 300)  # type: ignore[arg-type]
+    assert found is None or max(found.shared.values()) < 300
+    assert special(letters, pieces, 4096)[pieces.eos_token_id] == letters.eos_token_id
+
+
+def test_a_target_that_is_not_on_this_machine_is_told(draft: Path, tmp_path: Path) -> None:
+    loaded = load_for(draft, tmp_path / "elsewhere")
+    assert "elsewhere" in loaded.why_target_unread
+    assert (loaded.shared, loaded.tokenizers, loaded.tokenizer_name) == (None, None, str(draft))
