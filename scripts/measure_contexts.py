@@ -132,6 +132,11 @@ async def by_length(
                 if length <= SEEDED_AT_MOST:
                     seeded = request_of(prompt, 10 * number + place, name, temperature=1.0)
                     texts[name].append((await timed(orchestrator, seeded)).token_ids)
+        assert all(
+            found[name][i].token_ids == found["alone"][i].token_ids
+            for name in VARIANTS
+            for i in range(len(found["alone"]))
+        )
         gap_s = await gap_beside(orchestrator, prompts, length)
         memory = round(sum(map(rss_mb, descendants(os.getpid()))))
         alone = [one.tokens_per_s for one in found["alone"]]

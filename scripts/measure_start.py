@@ -32,6 +32,7 @@ MODEL_CODE = "from transformers import LlamaForCausalLM"
 RAY_ALONE = "import ray; from ray import serve; ray.init(include_dashboard=False); serve.start()"
 PAIR = Path(specgate.__file__).parent / "demo_pair"
 PORT = 18_347
+URL = f"http://127.0.0.1:{PORT}/readyz"
 Parts = dict[str, float]
 
 
@@ -41,8 +42,8 @@ def python(code: str) -> float:
     command = [sys.executable, "-c", f"{code}; print('done', flush=True)"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
         assert process.stdout is not None
-        while process.stdout.readline() != "done\n":
-            pass
+        if not any(line == "done\n" for line in process.stdout):
+            raise SystemExit(f"{code}: ended before it was done")
         return time.perf_counter() - start
 
 
@@ -88,8 +89,10 @@ def generate(target: str, draft: str) -> Parts:
 
 
 def serve(target: str, draft: str) -> Parts:
-    """Return the seconds until ``serve`` says that it is ready, and until it has ended after that."""
+    """Return the seconds until ``serve`` says that it is ready."""
     command = [sys.executable, "-m", "orchestrator.cli", "serve", "--port", str(PORT), "--grpc-port", "0"]
+    if _is_ready():
+        raise SystemExit(f"port {PORT} is another server's")
     start = time.perf_counter()
     with subprocess.Popen(
         [*command, "--target", target, "--draft", draft], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
@@ -104,7 +107,7 @@ def serve(target: str, draft: str) -> Parts:
 
 
 def _is_ready() -> bool:
-    with suppress(OSError, urllib.error.URLError), urllib.request.urlopen(f"http://127.0.0.1:{PORT}/readyz") as answer:
+    with suppress(OSError, urllib.error.URLError), urllib.request.urlopen(URL, timeout=1) as answer:
         return bool(answer.status == 200)
     return False
 

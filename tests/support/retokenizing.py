@@ -66,8 +66,9 @@ def check(case: Case) -> None:
         done += num
     read = b"".join(map(growing.bytes_of, growing.own_ids[len(pair.begins_with) :])).decode()
     said = b"".join(pair.target_bytes[i] for i in pair.without_beginning(ids)).decode()
+    said = said.removeprefix(" ") if pair.begins_with_space else said
     # SentencePiece puts a space before a text.
-    assert read.removeprefix(" ") == said.removeprefix(" ")
+    assert read in (said, f" {said}" if case.draft == "pieces" else said)
     drafted = own(case.continuation, add_special_tokens=False)["input_ids"]
     for n in (len(drafted), len(drafted) // 2, 1):
         found, ends = growing.in_target_tokens(drafted[:n], ended=False)
