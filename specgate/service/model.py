@@ -85,7 +85,7 @@ class ServedModel(Served):
             vocab_size=loaded.num_token_ids,
             num_parameters=loaded.num_parameters,
             tokenizer_fingerprint=loaded.tokenizer_fingerprint,
-            eos_token_ids=loaded.eos_token_ids,
+            eos_token_ids=() if loaded.tokenizers else loaded.eos_token_ids,
             kv_tokens=self._kv_tokens,
             free_kv_tokens=self.engine.runner.pool.free_tokens,
             batch_invariant=self.engine.runner.kernel.batch_invariant,

@@ -116,8 +116,10 @@ def others(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Servi
     """Drafters with vocabularies of their own: one with the target's tokens, and one with hardly any of them."""
     folder = tmp_path_factory.mktemp("others")
     flags = ("--target-tokenizer", str(PAIR / "target"))
-    tokenizers = [load_tokenizer(str(one)) for one in (write_byte_model(folder / "bytes"), PAIR / "target")]
-    assert translation(*tokenizers, 256) is None
+    own, theirs = (load_tokenizer(str(one)) for one in (write_byte_model(folder / "bytes"), PAIR / "target"))
+    assert own is not None
+    assert theirs is not None
+    assert translation(own, theirs, 256) is None
     with (
         running("drafter", write_permuted(folder / "permuted", PAIR / "draft"), *flags) as permuted,
         running("drafter", folder / "bytes", *flags) as of_bytes,

@@ -115,7 +115,7 @@ def test_a_draft_of_bytes_says_too_little_of_a_text_and_one_of_most_words_enough
 def test_special_tokens_are_the_draft_s_of_the_same_use_and_rows_that_it_lacks_are_left_out() -> None:
     letters, pieces = load_tokenizer(str(PAIR / "target")), sentencepiece_tokenizer()
     assert letters is not None
-    found = translation(letters, load_tokenizer(str(PAIR / "target")), 300)  # type: ignore[arg-type]
+    found = translation(letters, load_tokenizer(str(PAIR / "target")), 300)
     assert found is None or max(found.shared.values()) < 300
     assert special(letters, pieces, 4096)[pieces.eos_token_id] == letters.eos_token_id
 
