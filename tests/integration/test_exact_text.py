@@ -1,7 +1,10 @@
 """The text is the target's own: token for token, over real gRPC between real processes, in float32."""
 
+import json
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
+from shutil import copytree
 from typing import Any
 
 import pytest
@@ -93,12 +96,15 @@ async def test_the_text_depends_on_seed_prompt_and_target_alone(
 
 
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
-async def test_a_text_longer_than_the_drafter_holds(verifier: Service, temperature: float) -> None:
+async def test_a_text_longer_than_the_drafter_holds(verifier: Service, temperature: float, tmp_path: Path) -> None:
     alone = [
         GenerationRequest(ids, SamplingParams(temperature=temperature), 160, seed=5, gamma=0, ignore_eos=True)
         for ids in prompts(2)
     ]
-    with running("drafter", PAIR / "draft", "--kv-tokens", "64") as drafter:
+    draft = copytree(PAIR / "draft", tmp_path / "draft")
+    config = json.loads((draft / "config.json").read_text())
+    (draft / "config.json").write_text(json.dumps(config | {"max_position_embeddings": 64}))
+    with running("drafter", draft, "--run-ahead", "16", module=guessing_drafter.MODULE) as drafter:
         async with connected([drafter], [verifier]) as orchestrator:
             expected = [g.token_ids for g in await run_all(orchestrator, alone, concurrency=1)]
             drafted = [replace(one, gamma=4, gate=Gate.NONE) for one in alone]

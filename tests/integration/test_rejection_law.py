@@ -173,7 +173,7 @@ async def test_the_law_is_the_same_with_every_source(
     print(f"{method}, {gate}: {num_runs} runs, {accepted} accepted, p = {p:.3f}")
     # Four tokens are over before the drafter that copies under auto has begun. The law of what it would announce is in
     # tests/verifier_svc/test_follow_ups.py.
-    assert accepted > num_runs // 20 or (method, gate) == ("suffix", Gate.AUTO)
+    assert accepted > num_runs // (60 if method == "strings" else 20) or (method, gate) == ("suffix", Gate.AUTO)
     assert p > LEAST_P
 
 
