@@ -83,7 +83,8 @@ class Client:
     def request(self, committed: Ids = (), gamma: int = 3, **fields: Any) -> DraftRequest:
         """The next round."""
         self.round += 1
-        return DraftRequest(self.round, self.session.num_committed, committed, gamma, **fields)
+        position = self.session.spec.first_position + self.session.num_committed
+        return DraftRequest(self.round, position, committed, gamma, **fields)
 
     def send(self, committed: Ids = (), gamma: int = 3, **fields: Any) -> Proposal:
         request = self.request(committed, gamma, **fields)
@@ -429,15 +430,18 @@ def is_near(client: Client, announcement: Announcement) -> bool:
 
 @pytest.mark.usefixtures("looks_further")
 @pytest.mark.parametrize("mode", ANNOUNCING)
-def test_behind_the_likeliest_outcome_the_round_after_it_is_told_too(mode: str) -> None:
-    client = Client(**MODES[mode])
+@pytest.mark.parametrize("first_position", [0, 20])
+def test_behind_the_likeliest_outcome_the_round_after_it_is_told_too(mode: str, first_position: int) -> None:
+    """At its place in the text, wherever the drafter's part of it begins."""
+    fields = {**MODES[mode], "first_position": first_position}
+    client = Client(**fields)
     client.send((4,))
     near, far = client.guess(4).heard
-    assert near.position == far.position == len(PROMPT) + 1
+    assert near.position == far.position == first_position + len(PROMPT) + 1
     outcome = near.proposals[0].token_ids
     for token_ids, draft_token_ids, *_ in far.proposals:
         assert token_ids[: len(outcome)] == outcome
-        assert answer((4,), outcome, token_ids[len(outcome) :], **MODES[mode]) == draft_token_ids
+        assert answer((4,), outcome, token_ids[len(outcome) :], **fields) == draft_token_ids
 
 
 def test_an_unlikely_outcome_is_not_looked_behind() -> None:
