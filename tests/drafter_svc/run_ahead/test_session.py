@@ -34,7 +34,7 @@ from tests.support.sessions import (
 
 ALL = 4 * VOCAB_SIZE
 """Rows for every outcome of a short proposal that is worth one."""
-MODES = {
+MODES: dict[str, Any] = {
     "greedy": {"sampling": GREEDY},
     "shared noise": {"sampling": SamplingParams()},
     "rejection": {"sampling": SamplingParams(), "verification": Verification.REJECTION},
