@@ -56,9 +56,11 @@ class SpeculativeLoop:
         """
         self._assistant, self._tokenizers = assistant, tokenizers
         self._configs = {name: _changed(assistant.generation_config, SCHEDULES[name]) for name in SCHEDULES}
+        # A text of special tokens alone is none to another tokenizer.
+        prompt = tokenizers["tokenizer"]("a b")["input_ids"] if tokenizers else [0]
         for schedule in SCHEDULES:
             # What the library refuses, it refuses here.
-            self.run([0], max_tokens=4, schedule=schedule)
+            self.run(prompt, max_tokens=4, schedule=schedule)
 
     def run(
         self,

@@ -98,9 +98,11 @@ class BareLoop:
         top_p: float = 1.0,
         seed: int = 0,
     ) -> dict[str, Any]:
-        """Emit ``max_tokens`` tokens, past any end-of-sequence token."""
+        """Emit ``max_tokens`` tokens, past any end-of-sequence token. Ids that the model has no row for are read as 0."""
         import torch
 
+        num_rows = self.model.get_input_embeddings().num_embeddings
+        token_ids = [token_id if token_id < num_rows else 0 for token_id in token_ids]
         generator = torch.Generator(self.device).manual_seed(seed % 2**63)
         chosen: list[int] = []
         with torch.inference_mode():
