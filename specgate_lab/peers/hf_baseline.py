@@ -98,7 +98,7 @@ class BareLoop:
         top_p: float = 1.0,
         seed: int = 0,
     ) -> dict[str, Any]:
-        """Emit ``max_tokens`` tokens, past any end-of-sequence token. Ids that the model has no row for are read as 0."""
+        """Emit ``max_tokens`` tokens, past any end-of-sequence token. Ids without a row here are read as 0."""
         import torch
 
         num_rows = self.model.get_input_embeddings().num_embeddings
