@@ -103,11 +103,18 @@ def test_what_is_wrong_is_named(
         path.write_text(spoilt)
     if path.suffix == ".bin":
         path.with_name(WEIGHTS).unlink()
-    code, found = examine(pair)
+    code, found = examine(pair, "--same-tokenizer")
     assert code == 1
     assert found[where].status is Status.PROBLEM
     assert words in found[where].message
     assert advice in found[where].advice
+
+
+def test_another_tokenizer_is_translated(examine: Examine, pair: Path) -> None:
+    rewrite_json(pair / "draft" / TOKENIZER, normalizer={"type": "Lowercase"})
+    code, found = examine(pair)
+    assert (code, found["pair tokenizer"].status) == (0, Status.WARNING)
+    assert "drafts are translated" in found["pair tokenizer"].message
 
 
 def test_what_may_be_meant_so_is_a_warning(examine: Examine, pair: Path) -> None:
