@@ -177,9 +177,8 @@ def _application(role: str, settings: Settings) -> Application | None:
     if service is None or service.endpoints:
         return None
     if isinstance(service, DrafterSettings) and service.target_tokenizer is None:
-        # Of a verifier that only has an address nobody here knows the model.
-        is_known = not settings.verifier.endpoints or settings.verifier.model != BUNDLED_TARGET
-        of_target = (settings.verifier.tokenizer or settings.verifier.model or None) if is_known else None
+        target = settings.verifier
+        of_target = None if _only_has_an_address(target) else target.tokenizer or target.model or None
         service = service.model_copy(update={"target_tokenizer": of_target})
     return service_application(role, service, settings.drain_s, settings.logs, settings.traces.endpoint)
 
@@ -230,10 +229,14 @@ def _client_tls(settings: Settings) -> ClientTlsFiles | None:
     return ClientTlsFiles(tls.ca, tls.certificate, tls.key, tls.server_name) if tls else None
 
 
+def _only_has_an_address(verifier: ServiceSettings) -> bool:
+    """Return whether the settings name no model of a verifier that runs: it is the one that the verifier serves."""
+    return bool(verifier.endpoints) and verifier.model == BUNDLED_TARGET
+
+
 async def _tokenizer(verifier: ServiceSettings, pool: Pool, tls: ClientTlsFiles | None) -> TextTokenizer | None:
     """Return the target's tokenizer, None where this node does not have it."""
-    if verifier.endpoints and verifier.model == BUNDLED_TARGET:
-        # Only an address is given: the model is the one that the verifier serves.
+    if _only_has_an_address(verifier):
         return await _served_tokenizer(await ask_verifier(pool, tls))
     try:
         return await asyncio.to_thread(TextTokenizer.load, verifier.model, verifier.tokenizer)

@@ -101,9 +101,9 @@ class Retokenized:
         del self._ends[num_kept:]
         stay = len(self._pair.begins_with) + num_kept
         del self.own_ids[stay:]
-        for token_id, *span in self._pair.draft(self._text, self._ends[-1] if num_kept else 0):
+        for token_id, _, end in self._pair.draft(self._text, self._ends[-1] if num_kept else 0):
             self.own_ids.append(token_id)
-            self._ends.append(span[1])
+            self._ends.append(end)
         return stay
 
     @property

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM, PretrainedConfig
@@ -101,8 +101,7 @@ def load(
     Args:
         skip: file of the blocks to leave out, see ``layer_skip``.
         tokenizer_of_file: see ``load_tokenizer``.
-        keeps_stored: where the files are in bfloat16 or codes and ``dtype`` is float32, keep the weights as they are:
-            the numbers are the same, and take less memory.
+        keeps_stored: keep bfloat16 weights and codes as they are under float32: the same numbers, in less memory.
         drafts: the model drafts, so its folder may cut its head, see ``short_head``.
         target_tokenizer: a model whose token ids it is to have where its own are others, see ``translation``.
 
@@ -115,35 +114,29 @@ def load(
     if skip is not None and is_quantised(name):
         raise InvalidArgument("skip", "layers of a GGUF file or of a quantised folder cannot be left out")
     config = _from_files(lambda: read_config(name), name)
-    tokenizer = _from_files(lambda: load_tokenizer(name, tokenizer_of_file), name)
     blocks = _from_files(lambda: read_skip(skip, name), name) if skip is not None else None
     width = int(config.get_text_config().vocab_size)
     head = read_short_head(name, width) if drafts else None
-    if tokenizer and is_gguf(name) and vocabulary_size(tokenizer) > width:
-        raise ModelLoadError(f"{name}: its tokenizer has {vocabulary_size(tokenizer)} tokens, and the model {width}")
-    theirs, by, why_unread = _translation(tokenizer, target_tokenizer, width)
+    tokenizer = _from_files(lambda: _read_tokenizer(name, tokenizer_of_file, width), name)
+    theirs, by, digests, why_unread = _translation(tokenizer, target_tokenizer, width)
     progress("weights", 0, 1)
     model = _from_files(lambda: _stored_or_wide(name, config, dtype, blocks, keeps_stored), name)
-    num_parameters, ends = int(model.num_parameters()), eos_token_ids(model)
-    if by is not None:
-        translate(model, by, head)
-        ends, width = by.named(ends), by.num_tokens
-    elif head is not None:
-        cut_head(model, head)
+    num_parameters = int(model.num_parameters())
+    ends = _change_rows(model, by, head)
     model = model.to(device).eval().requires_grad_(False)
     progress("weights", 1, 1)
     own_name = str(Path(name).resolve()) if Path(name).exists() else name
-    of_rows = theirs if by is not None else tokenizer
+    num_rows, of_rows = (width, tokenizer) if by is None else (by.num_tokens, theirs)
     return LoadedModel(
         name=own_name,
         model=model,
         dtype=dtype,
         device=device,
-        vocab_size=min(width, vocabulary_size(of_rows)) if of_rows else width,
+        vocab_size=min(num_rows, vocabulary_size(of_rows)) if of_rows else num_rows,
         context_length=_context_length(config),
         eos_token_ids=ends,
         num_parameters=num_parameters,
-        tokenizer_fingerprint=fingerprint(theirs or tokenizer) if tokenizer else {},
+        tokenizer_fingerprint=digests,
         tokenizer_of_file=tokenizer_of_file if theirs is None else None,
         why_target_unread=why_unread,
         tokenizer_name=own_name if theirs is None else target_tokenizer or "",
@@ -153,17 +146,49 @@ def load(
     )
 
 
-def _translation(own: Any, target_tokenizer: str | None, num_rows: int) -> tuple[Any, Translation | None, str]:
-    """Return the target's tokenizer where the model's ``own`` is another one, how its tokens are the model's, and why
-    it cannot be read.
+def _read_tokenizer(name: str, of_file: str | None, num_rows: int) -> Any:
+    tokenizer = load_tokenizer(name, of_file)
+    if tokenizer and is_gguf(name) and vocabulary_size(tokenizer) > num_rows:
+        raise ModelLoadError(f"{name}: its tokenizer has {vocabulary_size(tokenizer)} tokens, and the model {num_rows}")
+    return tokenizer
+
+
+def _change_rows(model: Any, by: Translation | None, head: list[int] | None) -> tuple[int, ...]:
+    """Give a model the target's rows, or cut its head; return the tokens that end a text then."""
+    ends = eos_token_ids(model)
+    if by is not None:
+        translate(model, by, head)
+        return by.named(ends)
+    if head is not None:
+        cut_head(model, head)
+    return ends
+
+
+class _TokenIds(NamedTuple):
+    """Whose token ids a model has.
+
+    Attributes:
+        theirs: the target's tokenizer, where the model's own is another one.
+        by: how its tokens are the model's; None: they are not, or too few.
+        digests: the fingerprint of the ids that sessions speak of.
+        why_unread: why the target's tokenizer cannot be read.
     """
+
+    theirs: Any
+    by: Translation | None
+    digests: Mapping[str, str]
+    why_unread: str = ""
+
+
+def _translation(own: Any, target_tokenizer: str | None, num_rows: int) -> _TokenIds:
+    digests = fingerprint(own) if own else {}
     try:
         theirs = load_tokenizer(target_tokenizer) if target_tokenizer and own else None
     except ModelLoadError as error:
-        return None, None, str(error)
-    if theirs is None or first_difference(fingerprint(own), fingerprint(theirs)) is None:
-        return None, None, ""
-    return theirs, translation(own, theirs, num_rows), ""
+        return _TokenIds(None, None, digests, str(error))
+    if theirs is None or first_difference(digests, wanted := fingerprint(theirs)) is None:
+        return _TokenIds(None, None, digests)
+    return _TokenIds(theirs, translation(own, theirs, num_rows), wanted)
 
 
 def read_config(name: str) -> PretrainedConfig:
