@@ -127,7 +127,14 @@ def others(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Servi
     assert theirs is not None
     assert translation(own, theirs, 256) is None
     with (
-        running("drafter", write_permuted(folder / "permuted", PAIR / "draft"), *flags) as permuted,
+        running(
+            "drafter",
+            write_permuted(folder / "permuted", PAIR / "draft"),
+            *flags,
+            "--run-ahead",
+            "16",
+            module=guessing_drafter.MODULE,
+        ) as permuted,
         running("drafter", folder / "bytes", *flags) as of_bytes,
     ):
         yield {"permuted": permuted, "bytes": of_bytes}

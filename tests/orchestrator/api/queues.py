@@ -36,8 +36,8 @@ class Room:
     drafter: FakeService
 
     async def freed(self) -> None:
-        """Return once both services have no session left."""
-        await eventually(lambda: not (self.verifier.num_open or self.drafter.num_open))
+        """Return once both services have no session left, and the queue no request."""
+        await eventually(lambda: not (self.verifier.num_open or self.drafter.num_open or self.request_queue.num_inside))
 
     def forget(self) -> None:
         """Let go of the sessions that have been."""
