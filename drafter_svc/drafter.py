@@ -10,8 +10,9 @@ from drafter_svc.run_ahead.branches import BranchContext, Guessing
 from drafter_svc.run_ahead.learned import Learned
 from drafter_svc.run_ahead.outcomes import Candidate
 from drafter_svc.run_ahead.session import RunAhead
+from drafter_svc.running import Running
 from drafter_svc.sources.draft import Draft, DraftLimits, DraftToken
-from drafter_svc.sources.source import RoundOrder
+from drafter_svc.sources.source import LookAhead, RoundOrder
 from specgate.errors import InvalidArgument
 from specgate.runtime import noise, sampling
 from specgate.runtime.grammar import GrammarState
@@ -81,10 +82,13 @@ class DraftSession:
         self._sharpness = learned.sharpness
         self._method = method
         context = BranchContext(spec, pool, self.capacity, self.extend, self._candidates, method)
-        self.ahead = RunAhead(context, learned)
+        self.guesses = RunAhead(context, learned)
+        self._running = Running(self.sequence, self._add, self.capacity, self._first, method)
+        self.ahead: LookAhead = self.guesses
 
     def free(self) -> None:
-        self.ahead.free()
+        self.guesses.free()
+        self._running.stop()
         self._pool.free(self.sequence)
 
     @property
@@ -113,9 +117,12 @@ class DraftSession:
         if self._grammar is not None:
             self._grammar.commit(request.token_ids)
         committed, start = self._readable(request.token_ids), request.position - self._first
-        kept = common_prefix_length(self.sequence.token_ids[start:], committed)
-        self.sequence.truncate(start + kept)
-        self.sequence.append(committed[kept:])
+        if request.running:
+            self._running.follow(request, start, committed)
+        else:
+            kept = common_prefix_length(self.sequence.token_ids[start:], committed)
+            self.sequence.truncate(start + kept)
+            self.sequence.append(committed[kept:])
         self.sequence.mark_stable(min(self.num_committed, self.capacity))
 
     def draft(self, request: DraftRequest) -> Work:
@@ -123,9 +130,15 @@ class DraftSession:
 
         The token that ends a draft stays in it: dropping it for its value would bias the text.
         """
+        if request.running and self.spec.rejects:
+            raise InvalidArgument("running", "a draft that was sampled holds for one round: rejection asks for each")
+        (self.guesses.free if request.running else self._running.stop)()
+        self.ahead = self._running if request.running else self.guesses
         before = self.num_committed
         self.commit(request)
-        draft = self.ahead.begin(self.sequence, request, tuple(self.sequence.token_ids[before:]))
+        if request.running:
+            return Proposal()
+        draft = self.guesses.begin(self.sequence, request, tuple(self.sequence.token_ids[before:]))
         if request.gamma == 0:
             return (yield from self.warm())
         num_prepared = len(draft.tokens)

@@ -32,7 +32,7 @@ class DraftRounds:
         self._engine = served.engine
         self._budget = budget
         self._vocab_size = served.admission.known_vocab_size(session.spec)
-        self._guess = partial(session.ahead.start, submit=served.engine.submit, announce=announce)
+        self._announce = announce
 
     async def warm(self) -> None:
         """Read the tokens that the session was opened with."""
@@ -48,13 +48,15 @@ class DraftRounds:
         check_token_ids("round.token_ids", request.token_ids, self._vocab_size)
         if request.position + len(request.token_ids) > self._session.spec.max_length:
             raise InvalidArgument("round.token_ids", f"pass the session's {self._session.spec.max_length} tokens")
-        guess = partial(self._guess, self._budget.share(self._session))
-        return await self._engine.run(drafting(self._session, request, guess))
+        return await self._engine.run(drafting(self._session, request, self._guess))
 
     def prepare(self) -> None:
         """Guess what the next round asks. Called once the answer to this round is sent."""
         if not self._session.ahead.was_announced:
-            self._guess(self._budget.share(self._session))
+            self._guess()
+
+    def _guess(self) -> None:
+        self._session.ahead.start(self._budget.share(self._session), self._engine.submit, self._announce)
 
 
 def maker_of(served: Served) -> MakerOf:

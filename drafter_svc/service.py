@@ -7,13 +7,13 @@ from drafter_svc.rounds import DraftRounds, maker_of
 from drafter_svc.run_ahead.budget import RunAheadBudget
 from drafter_svc.sources.source import SourceSession
 from specgate.rpc.convert import MAX_UINT32, draft_response_to_pb, draft_round_from_pb
-from specgate.rpc.convert_ahead import announcement_to_pb
+from specgate.rpc.convert_ahead import ahead_to_pb
 from specgate.service.outbox import Outbox
 from specgate.service.served import Served
 from specgate.service.servicer import SessionServicer
 from specgate.service.silence import Silence
 from specgate.service.stream import Stopwatch, is_keep_alive, round_of
-from specgate.types import Announcement
+from specgate.types import Announcement, RunningDraft
 from specgate.v1 import drafter_service_pb2 as pb
 from specgate.v1 import drafter_service_pb2_grpc
 
@@ -41,8 +41,8 @@ class DrafterServicer(SessionServicer[Served], drafter_service_pb2_grpc.DrafterS
     ) -> None:
         stopwatch = Stopwatch()
 
-        def announce(announcement: Announcement) -> None:
-            outbox.post(announcement_to_pb(announcement))
+        def announce(ahead: Announcement | RunningDraft) -> None:
+            outbox.post(ahead_to_pb(ahead))
 
         rounds = DraftRounds(self._served, session, self._budget, announce)
         with silence.working():

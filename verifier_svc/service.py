@@ -5,15 +5,15 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 from specgate.rpc.convert import MAX_UINT32, prompt_logprobs_to_pb, verdict_to_pb, verify_round_from_pb
-from specgate.rpc.convert_ahead import follow_ups_from_pb
+from specgate.rpc.convert_ahead import follow_ups_from_pb, running_draft_from_pb
 from specgate.rpc.validate import check_token_ids
 from specgate.service.model import ServedModel
 from specgate.service.servicer import SessionServicer
 from specgate.service.silence import Silence
 from specgate.service.stream import Stopwatch, is_keep_alive, round_of
-from specgate.types import FollowUps, Verdict
+from specgate.types import FollowUps, RunningDraft, Verdict
+from specgate.v1 import types_pb2, verifier_service_pb2_grpc
 from specgate.v1 import verifier_service_pb2 as pb
-from specgate.v1 import verifier_service_pb2_grpc
 from verifier_svc.rounds import PromptLogprobs, VerifyRounds
 from verifier_svc.verifier import VerifySession
 
@@ -57,9 +57,13 @@ class VerifierServicer(SessionServicer[ServedModel], verifier_service_pb2_grpc.V
                 silence.restart()
                 if is_keep_alive(message):
                     continue
-                if message.WhichOneof("message") == "follow_ups":
-                    session.expect(self._follow_ups(message.follow_ups))
-                    continue
+                match message.WhichOneof("message"):
+                    case "follow_ups":
+                        session.expect(self._follow_ups(message.follow_ups))
+                        continue
+                    case "running_draft":
+                        session.run_on(self._running_draft(message.running_draft))
+                        continue
                 stopwatch.start()
                 await rounds.begin(verify_round_from_pb(round_of(message)))
             await rounds.ended()
@@ -70,6 +74,10 @@ class VerifierServicer(SessionServicer[ServedModel], verifier_service_pb2_grpc.V
         follow_ups = follow_ups_from_pb(message)
         check_token_ids("follow_ups.branches.token_ids", message.branches.token_ids, self._served.vocab_size)
         return follow_ups
+
+    def _running_draft(self, message: types_pb2.RunningDraft) -> RunningDraft:
+        check_token_ids("running_draft.draft_token_ids", message.draft_token_ids, self._served.vocab_size)
+        return running_draft_from_pb(message)
 
 
 async def _send(outbox: Outbox, context: Any, stopwatch: Stopwatch) -> None:

@@ -10,9 +10,11 @@ from specgate.runtime.kv_pages import PagePool
 from specgate.runtime.sampling_step import Barred, ForwardResult, Prefix, SamplingStep, masked
 from specgate.runtime.scheduler import ForwardRequest, forward
 from specgate.types import (
+    NO_PROPOSAL,
     FinishReason,
     FollowUps,
     Proposal,
+    RunningDraft,
     SessionSpec,
     TokenLogprobs,
     Verdict,
@@ -30,8 +32,8 @@ PROMPT_ROWS = 64
 
 
 class VerifySession:
-    """A session's tokens and pages on the target model. Lives on the engine's thread, but for ``interrupt`` and
-    ``expect``.
+    """A session's tokens and pages on the target model. Lives on the engine's thread, but for ``interrupt``,
+    ``expect`` and ``run_on``.
 
     Args:
         grammar: what the answer may be, in its state after the emitted tokens; None: anything.
@@ -64,6 +66,9 @@ class VerifySession:
         self.sequence = pool.open(spec.committed_token_ids, spec.max_length, spec.cache_salt)
         self._interrupted = False
         self._expected: FollowUps | None = None
+        self._running: RunningDraft | None = None
+        self._confidence = 1.0
+        """In the last token; the gate is open before the first one."""
         self._solo_start = len(self.sequence)
         self._cached_tokens = 0
         self._last_round = -1
@@ -87,6 +92,10 @@ class VerifySession:
         """
         if self._expected is None or self._expected[:2] != follow_ups[:2]:
             self._expected = follow_ups
+
+    def run_on(self, draft: RunningDraft) -> None:
+        """Use this draft from now on, in rounds with ``running_gamma``. Called from any thread."""
+        self._running = draft
 
     @property
     def num_remaining(self) -> int:
@@ -134,20 +143,30 @@ class VerifySession:
         if proposal is None:
             emit(Verdict(request.round))
             return None
-        budget, solo = request.max_solo_tokens, False
+        budget, is_first = request.max_solo_tokens, True
         while True:
-            start = len(self.sequence)
-            verdict = yield from self._judge(proposal, request, solo, budget)
-            if not solo:
+            start, running = len(self.sequence), self._next_of_running(request) if not len(proposal) else NO_PROPOSAL
+            solo = not (is_first or len(running))
+            verdict = yield from self._judge(running if len(running) else proposal, request, solo, budget)
+            if is_first:
                 self._solo_start = len(self.sequence)
             number, following = self._following(verdict, start)
+            verdict = replace(verdict, draft_token_ids=running.draft_token_ids)
             emit(replace(verdict, last=True, follow_up=number) if number else verdict)
             if number or verdict.last:
                 return following
             if self._interrupted:
                 emit(Verdict(request.round))
                 return None
-            proposal, budget, solo = Proposal(), budget - 1, True
+            proposal, budget, is_first = NO_PROPOSAL, budget - verdict.num_emitted, False
+
+    def _next_of_running(self, request: VerifyRequest) -> Proposal:
+        """Return what comes next of the running draft; nothing behind an unsure token, or if the two do not agree."""
+        if self._running is None or not request.running_gamma or self._confidence < request.solo_below:
+            return NO_PROPOSAL
+        most = min(request.running_gamma, self.num_remaining - 1)
+        proposal = Proposal(self._running.after(self.sequence.token_ids, most))
+        return proposal.as_certain() if self.spec.rejects else proposal
 
     def _following(self, verdict: Verdict, start: int) -> tuple[int, VerifyRequest | None]:
         """Return the number of the follow-up whose outcome is ``verdict``, and its round; 0 and None if there is none.
@@ -207,8 +226,9 @@ class VerifySession:
         self.sequence.mark_stable(len(self.sequence))
         self._finished = finish_reason is not None
         confidences = confidences_of(answer, emitted)
-        confidence = confidences[-1]
-        goes_on = not self._finished and confidence < request.solo_below and solo_budget > 0
+        confidence = self._confidence = confidences[-1]
+        goes_on = not self._finished and solo_budget > 0
+        goes_on &= confidence < request.solo_below or request.running_gamma > 0
         return Verdict(
             round=request.round,
             num_accepted=min(num_accepted, len(emitted)),

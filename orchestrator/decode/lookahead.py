@@ -25,12 +25,15 @@ from specgate.types import (
     FollowUps,
     Proposal,
     RoundPlan,
+    RunningDraft,
     TokenIds,
     Verdict,
 )
 
 MAX_ANNOUNCEMENTS_PER_ROUND = 2
 """One of the next round, and one of the round after it."""
+Ahead = Announcement | RunningDraft
+"""What a drafter sends without being asked."""
 MAX_KEPT = 2 * MAX_ANNOUNCEMENTS_PER_ROUND * MAX_BRANCHES
 """Proposals: those of two rounds, whatever a drafter announces."""
 
@@ -129,6 +132,8 @@ class Announcer:
         self._last_sent: TokenIds = ()
         """The tokens that the drafter was sent last; ``_length`` includes them."""
         self._known: dict[TokenIds, _Announced] = {}
+        self.running: RunningDraft | None = None
+        """See ``ports.Drafter``."""
         self._on_announcement: OnAnnouncement = lambda: None
 
     def listen(self, on_announcement: OnAnnouncement) -> None:
@@ -163,8 +168,15 @@ class Announcer:
         self._known = _still_possible(self._last_sent, self._known)
         self._on_announcement()
 
-    def add(self, announcement: Announcement) -> None:
-        """Keep those of its proposals that can still come true."""
+    def add(self, ahead: Ahead) -> None:
+        """Keep a running draft, or those proposals of an announcement that can still come true."""
+        if isinstance(ahead, RunningDraft):
+            self.running = ahead
+        else:
+            self._add(ahead)
+        self._on_announcement()
+
+    def _add(self, announcement: Announcement) -> None:
         num_passed = self._length - announcement.position
         if 0 <= num_passed <= len(self._last_sent):
             passed = self._last_sent[len(self._last_sent) - num_passed :]
@@ -172,7 +184,6 @@ class Announcer:
             self._known |= _still_possible(passed, new)
             for ids in list(self._known)[: max(len(self._known) - MAX_KEPT, 0)]:
                 del self._known[ids]
-        self._on_announcement()
 
 
 _Announced = tuple[AnnouncedProposal, Announcement]

@@ -24,7 +24,7 @@ async def decode(session: Session, drafter: Drafter, verifier: Verifier, policy:
             plan, proposal = await rounds.next()
             async with aclosing(verifier.verify(session.verify_request(proposal, plan))) as verdicts:
                 async for verdict in verdicts:
-                    delta = session.commit(proposal, verdict)
+                    delta = session.commit(rounds.judged(proposal, verdict), verdict)
                     await rounds.follow(verdict)
                     yield delta
                     if session.finished:
@@ -70,7 +70,7 @@ class Rounds:
         self._pending = NO_PROPOSAL
         """The proposal whose verdict is awaited."""
         self._lookahead = Lookahead(session, drafter, policy)
-        drafter.listen(self._send_follow_ups)
+        drafter.listen(self._send_ahead)
 
     async def follow(self, verdict: Verdict) -> None:
         """Send the drafter what ``verdict`` committed, and ask for the next draft if it ends the round.
@@ -99,8 +99,16 @@ class Rounds:
         proposal, ready_s = (followed.proposal, begun_s) if followed is not None else await drafting
         self._session.exclude_from_timing(ready_s, wanted_s, beside_target=followed is not None)
         self._next, self._pending = None, proposal
-        self._send_follow_ups()
+        self._send_ahead()
         return plan, proposal
+
+    def judged(self, proposal: Proposal, verdict: Verdict) -> Proposal:
+        """Return what ``verdict`` is about: the round's ``proposal``, or what the target took of the running draft."""
+        token_ids = verdict.draft_token_ids
+        if not token_ids:
+            return proposal
+        running = self._drafter.running
+        return running.proposal(self._session.length, token_ids) if running else Proposal(token_ids)
 
     async def aclose(self) -> None:
         """Cancel a draft that nobody awaits any more."""
@@ -126,7 +134,13 @@ class Rounds:
             await before
         return NO_PROPOSAL if request is None else await self._drafter.draft(request), self._clock()
 
-    def _send_follow_ups(self) -> None:
+    def _send_ahead(self) -> None:
         # Only while a verdict is awaited: so the target is at most one round ahead of the reader.
-        if self._next is None and (follow_ups := self._lookahead.follow_ups(self._pending)) is not None:
+        if self._next is not None:
+            return
+        if self._session.plan.running_gamma:
+            running = self._drafter.running
+            if running is not None and running.after(self._session.committed, 1):
+                self._verifier.run_on(running)
+        elif (follow_ups := self._lookahead.follow_ups(self._pending)) is not None:
             self._verifier.expect(follow_ups)

@@ -4,10 +4,19 @@ from collections.abc import AsyncGenerator, Callable, Collection
 from dataclasses import dataclass
 from typing import Protocol
 
-from specgate.types import DraftRequest, FollowUps, Proposal, SessionSpec, TokenIds, Verdict, VerifyRequest
+from specgate.types import (
+    DraftRequest,
+    FollowUps,
+    Proposal,
+    RunningDraft,
+    SessionSpec,
+    TokenIds,
+    Verdict,
+    VerifyRequest,
+)
 
 OnAnnouncement = Callable[[], None]
-"""Called when more may be ``expected`` of a drafter."""
+"""Called when more may be ``expected`` of a drafter, or its running draft has changed."""
 
 
 class Drafter(Protocol):
@@ -32,6 +41,11 @@ class Drafter(Protocol):
         """Return the token sequences that may be committed after ``position`` and have an announced proposal, the
         likeliest first. They are those of one round or of several.
         """
+        ...
+
+    @property
+    def running(self) -> RunningDraft | None:
+        """The last running draft that arrived."""
         ...
 
     def listen(self, on_announcement: OnAnnouncement) -> None:
@@ -59,6 +73,10 @@ class Verifier(Protocol):
 
         Where the last verdict names one of them, that round runs already: ``verify`` yields its verdicts.
         """
+        ...
+
+    def run_on(self, draft: RunningDraft) -> None:
+        """Send a running draft, in place of the one before. Never waits and never raises."""
         ...
 
     async def close(self) -> None:

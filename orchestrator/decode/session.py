@@ -144,7 +144,8 @@ class Session:
     def _report(self, gamma: int = 0, stop_below: float = 0.0) -> DraftRequest:
         plan = self.plan
         position, self._num_sent = self._num_sent, len(self.committed)
-        return DraftRequest(self.round, position, tuple(self.committed[position:]), gamma, stop_below, plan.prepare)
+        token_ids, running = tuple(self.committed[position:]), 0 if gamma else plan.ahead
+        return DraftRequest(self.round, position, token_ids, gamma, stop_below, plan.prepare, running)
 
     def restart_round_time(self) -> None:
         """Start the round's time now: it is the first round, or the one before it broke off."""
@@ -160,7 +161,8 @@ class Session:
 
     def verify_request(self, proposal: Proposal, plan: RoundPlan) -> VerifyRequest:
         """Return this round's request to the verifier."""
-        return VerifyRequest(self.round, len(self.committed), proposal, plan.solo_below, plan.max_solo_tokens)
+        gate = plan.solo_below, plan.max_solo_tokens, plan.running_gamma
+        return VerifyRequest(self.round, len(self.committed), proposal, *gate)
 
     def commit(self, proposal: Proposal, verdict: Verdict) -> Delta:
         """Commit the tokens of ``verdict``, up to the first one that ends the text.
@@ -217,8 +219,9 @@ class Session:
         moved, self._num_failovers = self.stats.verifier_failovers > self._num_failovers, self.stats.verifier_failovers
         # The first verdict includes the prompt's time. One without the requested draft waited for nothing.
         typical = self.stats.target_forwards > 0 and not moved
-        if verdict.solo:
-            return RoundTiming(typical=typical)
+        if verdict.solo or self.plan.running_gamma:
+            # Nobody waited for a draft.
+            return RoundTiming(verdict.verify_us * (not verdict.solo), typical=typical)
         typical &= not self._catches_up and bool(len(proposal) or not self.plan.gamma)
         read_us = self._proposal_wait.read_us(round_start_s, verdict.verify_us)
         return RoundTiming(int((self._round_start_s - round_start_s) * 1e6) - read_us, read_us, typical)

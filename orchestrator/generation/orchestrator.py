@@ -16,7 +16,7 @@ from orchestrator.generation.generation import Generation
 from orchestrator.policy.auto.costs import MeasuredCosts
 from orchestrator.policy.auto.learner import Learner
 from orchestrator.policy.gates import make_policy
-from orchestrator.services.discovery import Dialer, KnownDrafters, ask_one, check_pair
+from orchestrator.services.discovery import Dialer, KnownDrafters, ask_one, check_pair, round_trip_us
 from orchestrator.services.failover import FailoverVerifier
 from orchestrator.services.links import GrpcDialer, WrapCall
 from orchestrator.services.reattach import NoDrafter, ReattachingDrafter
@@ -59,6 +59,8 @@ class Orchestrator:
         self._channels = ChannelCache(tls)
         self._dialer = dialer or GrpcDialer(self._channels, timeouts.open_s, wrap_call)
         self._known_drafters: KnownDrafters
+        self._round_trip_us = 0.0
+        """To a verifier."""
         self.learner = Learner(self.measured_costs, between_events, self._copies)
         self._running: WeakSet[Generation] = WeakSet()
 
@@ -99,7 +101,8 @@ class Orchestrator:
     async def _meet_services(self) -> None:
         self.target_info = await ask_one(self._verifiers, self._dialer, "verifier", self._timeouts.connect_s)
         self._check_tokenizer()
-        draft_info = None
+        self._round_trip_us = await round_trip_us(self._verifiers, self._dialer, "verifier")
+        draft_info, to_drafter_us = None, 0.0
         if self._drafters is not None:
             try:
                 draft_info = await ask_one(self._drafters, self._dialer, "drafter", self._timeouts.connect_drafter_s)
@@ -107,9 +110,10 @@ class Orchestrator:
                 raise
             except SpecgateError as error:
                 _log.warning("the target decodes alone for now: %s", reason_of(error))
-        if draft_info is not None:
+        if self._drafters is not None and draft_info is not None:
             check_pair(self.target_info, draft_info)
-        self._known_drafters = KnownDrafters(self._dialer, self.target_info, draft_info)
+            to_drafter_us = await round_trip_us(self._drafters, self._dialer, "drafter")
+        self._known_drafters = KnownDrafters(self._dialer, self.target_info, draft_info, to_drafter_us)
 
     def _check_tokenizer(self) -> None:
         if self.tokenizer is None or not self.target_info.tokenizer_fingerprint:
@@ -135,7 +139,8 @@ class Orchestrator:
     def measured_costs(self) -> MeasuredCosts:
         """Return the forward times that the services measured when they loaded."""
         draft = self.draft_info.forward_costs if self.draft_info is not None else ()
-        return MeasuredCosts(self.target_info.forward_costs, draft)
+        round_trip_us = self._round_trip_us + self._known_drafters.round_trip_us
+        return MeasuredCosts(self.target_info.forward_costs, draft, round_trip_us)
 
     async def check_verifiers(self, timeout_s: float) -> None:
         """Raise SpecgateError unless a verifier answers within ``timeout_s``. Holds a lease meanwhile."""
@@ -166,7 +171,7 @@ class Orchestrator:
         output = self._output(request)
         observer = self.learner.observer(request)
         session = Session(spec, output, on_record=[*filter(None, (observer,)), *on_record], on_loss=on_loss)
-        timeouts = self._timeouts.of_text(spec.max_length, *self.measured_costs())
+        timeouts = self._timeouts.of_text(spec.max_length, *self.measured_costs()[:2])
         drafter = self._drafter(request, session, timeouts)
         verifier = FailoverVerifier(self._verifiers, self._dialer, session, timeouts)
         policy = make_policy(request, drafter, self.learner)

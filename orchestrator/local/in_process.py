@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 from drafter_svc.rounds import DraftRounds, maker_of
 from drafter_svc.run_ahead.budget import RunAheadBudget
-from orchestrator.decode.lookahead import Announcer
+from orchestrator.decode.lookahead import Ahead, Announcer
 from orchestrator.decode.ports import Lease
 from orchestrator.local.local_services import LocalService, OnLoading, OnNotice
 from specgate.errors import ServiceUnavailable
@@ -23,11 +23,11 @@ from specgate.service.replica import load_served
 from specgate.service.stream import Stopwatch
 from specgate.types import (
     NO_PROPOSAL,
-    Announcement,
     DraftRequest,
     FollowUps,
     ModelInfo,
     Proposal,
+    RunningDraft,
     SessionSpec,
     Verdict,
     VerifyRequest,
@@ -151,7 +151,7 @@ class InProcessDrafter(Announcer):
     """
 
     def __init__(
-        self, rounds: Callable[[Callable[[Announcement], None]], DraftRounds], ending: _Ending, *, rejects: bool
+        self, rounds: Callable[[Callable[[Ahead], None]], DraftRounds], ending: _Ending, *, rejects: bool
     ) -> None:
         super().__init__(rejects=rejects)
         self._loop = asyncio.get_running_loop()
@@ -189,9 +189,9 @@ class InProcessDrafter(Announcer):
         self._rounds.prepare()
         return proposal
 
-    def _hear(self, announcement: Announcement) -> None:
+    def _hear(self, ahead: Ahead) -> None:
         # The engine's thread may call it.
-        self._loop.call_soon_threadsafe(self.add, announcement)
+        self._loop.call_soon_threadsafe(self.add, ahead)
 
     async def _cancel(self) -> None:
         self._last.cancel()
@@ -233,6 +233,10 @@ class InProcessVerifier:
     def expect(self, follow_ups: FollowUps) -> None:
         """See ``ports.Verifier``."""
         self._session.expect(follow_ups)
+
+    def run_on(self, draft: RunningDraft) -> None:
+        """See ``ports.Verifier``."""
+        self._session.run_on(draft)
 
     async def close(self) -> None:
         """See ``ports.Verifier``."""

@@ -181,8 +181,10 @@ class WithinLimits:
         drafts = self.drafter.available and not is_last
         why_alone = WhyAlone.LAST_TOKEN if is_last else WhyAlone.NO_DRAFTER
         if plan.gamma == 0:
-            if plan.why_alone is WhyAlone.NO_COPY and not drafts:
+            if plan.why_alone in (WhyAlone.NO_COPY, WhyAlone.NOT_YET) and not drafts:
                 plan = replace(plan, why_alone=why_alone)
+            if plan.running_gamma and not (drafts or is_last):
+                self.drafter.want()
             # Without a drafter the target runs faster; the learner must not mix the two times.
             return plan if drafts or (self.drafter.may_return and not is_last) else replace(plan, keeps_warm=False)
         if drafts:

@@ -35,17 +35,19 @@ def check_proposal(spec: SessionSpec, request: DraftRequest, proposal: Proposal)
 
 def check_verdict(spec: SessionSpec, request: VerifyRequest, verdict: Verdict, *, first: bool) -> None:
     """Raise InternalError unless ``verdict`` can answer ``request``; ``first``: it is the proposal's verdict."""
-    num_draft_tokens = len(request.proposal) if first else 0
+    running = verdict.draft_token_ids
+    if len(running) > (0 if first and len(request.proposal) else request.running_gamma):
+        raise InternalError(f"round {verdict.round} took {len(running)} tokens of a running draft")
+    num_draft_tokens = len(running) or (len(request.proposal) if first else 0)
     if verdict.round != request.round or not 0 <= verdict.num_accepted <= num_draft_tokens:
         raise InternalError(
             f"round {verdict.round} accepted {verdict.num_accepted}, round {request.round} had {num_draft_tokens}"
         )
     if verdict.num_emitted == 0 or (verdict.token_id is None and verdict.finish_reason is None):
         raise InternalError("a verdict has no token of the target's own")
-    if verdict.solo == first and (len(request.proposal) or not first):
+    if verdict.solo == (first or bool(running)) and (len(request.proposal) or running or not first):
         raise InternalError("a solo token stands where a proposal's verdict belongs, or the other way round")
-    if verdict.token_id is not None:
-        _check_ids(spec, (verdict.token_id,))
+    _check_ids(spec, (*running[: verdict.num_accepted], verdict.token_id or 0))
     if not 0.0 <= verdict.confidence <= MAX_CONFIDENCE:
         raise InternalError(f"confidence {verdict.confidence} is outside [0, 1]")
     if len(verdict.accepted_confidences) not in (0, verdict.num_accepted):

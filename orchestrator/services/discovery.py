@@ -2,6 +2,7 @@
 
 import asyncio
 import re
+import time
 from collections.abc import Callable
 from typing import Protocol
 
@@ -116,6 +117,27 @@ async def _ask(pool: Pool, dialer: Dialer, role: str, timeout_s: float) -> Model
     return info
 
 
+async def round_trip_us(pool: Pool, dialer: Dialer, role: str) -> float:
+    """Return how many microseconds a service of ``pool`` takes to answer once it is connected; 0 if it does not."""
+    try:
+        lease = await pool.lease()
+    except SpecgateError:
+        return 0.0
+    try:
+        await dialer.model_info(lease, role, ANSWER_S)
+        return await _round_trip_us(dialer, lease, role)
+    except SpecgateError:
+        return 0.0
+    finally:
+        pool.release(lease)
+
+
+async def _round_trip_us(dialer: Dialer, lease: Lease, role: str) -> float:
+    start_s = time.perf_counter()
+    await dialer.model_info(lease, role, ANSWER_S)
+    return (time.perf_counter() - start_s) * 1e6
+
+
 def _check_version(role: str, lease: Lease, info: ModelInfo) -> None:
     if info.proto_version != PROTO_VERSION:
         raise InvalidArgument(role, f"{lease.endpoint} speaks {info.proto_version!r}, not {PROTO_VERSION!r}")
@@ -134,11 +156,12 @@ class KnownDrafters:
     """A ``DrafterDialer`` that knows each drafter's context length. It asks a drafter before the first session there.
 
     Args:
-        info: of a drafter that was asked before, None if none has answered.
+        info, round_trip_us: of a drafter that was asked before; None if none has answered.
     """
 
-    def __init__(self, dialer: Dialer, target: ModelInfo, info: ModelInfo | None) -> None:
+    def __init__(self, dialer: Dialer, target: ModelInfo, info: ModelInfo | None, round_trip_us: float = 0.0) -> None:
         self.info = info
+        self.round_trip_us = round_trip_us
         self._dialer = dialer
         self._target = target
         self._context_lengths: dict[str, int] = {}
@@ -163,6 +186,7 @@ class KnownDrafters:
         try:
             info = await self._dialer.model_info(lease, "drafter")
             _check_version("drafter", lease, info)
+            self.round_trip_us = await _round_trip_us(self._dialer, lease, "drafter")
         except InvalidArgument as error:
             # One wrong endpoint of several is no fault of the request.
             raise ServiceUnavailable(str(error)) from None

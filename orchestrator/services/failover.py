@@ -20,7 +20,7 @@ from specgate.errors import (
     TooManySessions,
     reason_of,
 )
-from specgate.types import FollowUps, Verdict, VerifyRequest
+from specgate.types import FollowUps, RunningDraft, Verdict, VerifyRequest
 
 VERDICT_FACTOR = 20.0
 MAX_FAILURES_WITHOUT_PROGRESS = 3
@@ -118,6 +118,11 @@ class FailoverVerifier:
         if self._attached is not None:
             self._expected = follow_ups
             self._attached.session.expect(follow_ups)
+
+    def run_on(self, draft: RunningDraft) -> None:
+        """See ``ports.Verifier``."""
+        if self._attached is not None:
+            self._attached.session.run_on(draft)
 
     async def close(self) -> None:
         """See ``ports.Verifier``."""

@@ -19,7 +19,12 @@ from specgate.rpc.convert import (
     verdict_from_pb,
     verify_round_to_pb,
 )
-from specgate.rpc.convert_ahead import announcement_from_pb, follow_ups_to_pb
+from specgate.rpc.convert_ahead import (
+    announcement_from_pb,
+    follow_ups_to_pb,
+    running_draft_from_pb,
+    running_draft_to_pb,
+)
 from specgate.rpc.convert_session import model_info_from_pb, session_spec_to_pb
 from specgate.rpc.request_id import outgoing
 from specgate.rpc.status import from_rpc_error
@@ -29,6 +34,7 @@ from specgate.types import (
     FollowUps,
     ModelInfo,
     Proposal,
+    RunningDraft,
     SessionSpec,
     TokenLogprobs,
     Verdict,
@@ -156,6 +162,10 @@ class GrpcDrafter(Announcer):
             self._answers.put_nowait(error)
 
     def _read(self, message: drafter_service_pb2.DraftResponse) -> None:
+        if message.HasField("running"):
+            with answered_by(self._stream.peer):
+                self.add(running_draft_from_pb(message.running))
+            return
         if not message.HasField("announced"):
             if not self._answers.empty():
                 raise InternalError(f"{self._stream.peer} answers more than it was asked")
@@ -182,6 +192,8 @@ class GrpcVerifier:
         self._goes_on = False
         """The verifier has begun the next round by itself."""
         self._expecting: asyncio.Task[None] | None = None
+        self._running: RunningDraft | None = None
+        """Still to be sent."""
 
     async def verify(self, request: VerifyRequest) -> AsyncGenerator[Verdict, None]:
         """See ``ports.Verifier``."""
@@ -214,12 +226,25 @@ class GrpcVerifier:
         """See ``ports.Verifier``."""
         # While the previous follow-ups are still being written, these would be too late.
         if self._expecting is None or self._expecting.done():
-            self._expecting = asyncio.create_task(self._send(follow_ups))
+            message = verifier_service_pb2.VerifyRequest(follow_ups=follow_ups_to_pb(follow_ups))
+            self._expecting = asyncio.create_task(self._send(message))
 
-    async def _send(self, follow_ups: FollowUps) -> None:
+    def run_on(self, draft: RunningDraft) -> None:
+        """See ``ports.Verifier``. While one is still being written, only the last one after it is sent."""
+        self._running = draft
+        if self._expecting is None or self._expecting.done():
+            self._expecting = asyncio.create_task(self._send_running())
+
+    async def _send_running(self) -> None:
+        while (draft := self._running) is not None:
+            self._running = None
+            pb = running_draft_to_pb(draft._replace(draft_confidences=()))
+            await self._send(verifier_service_pb2.VerifyRequest(running_draft=pb))
+
+    async def _send(self, message: verifier_service_pb2.VerifyRequest) -> None:
         # The next read reports what is wrong with the stream.
         with suppress(SpecgateError):
-            await self._stream.write(verifier_service_pb2.VerifyRequest(follow_ups=follow_ups_to_pb(follow_ups)))
+            await self._stream.write(message)
 
     async def close(self) -> None:
         """See ``ports.Verifier``."""

@@ -11,7 +11,7 @@ from orchestrator.services.checks import check_proposal
 from orchestrator.services.drafter_opener import DrafterOpener, DrafterSession
 from orchestrator.services.timeouts import Timeouts
 from specgate.errors import MISCONFIGURED, SpecgateError, reason_of
-from specgate.types import NO_PROPOSAL, DraftRequest, Proposal, TokenIds
+from specgate.types import NO_PROPOSAL, DraftRequest, Proposal, RunningDraft, TokenIds
 
 ANY_LENGTH = 1 << 31
 """A new session on a drafter is given the end of a text of any length."""
@@ -131,6 +131,13 @@ class ReattachingDrafter:
     def expected(self, position: int) -> Collection[TokenIds]:
         """See ``ports.Drafter``."""
         return self._attached.drafter.expected(position) if self._attached is not None else ()
+
+    @property
+    def running(self) -> RunningDraft | None:
+        """See ``ports.Drafter``. None if the verifier would refuse its tokens."""
+        draft = self._attached.drafter.running if self._attached is not None else None
+        vocab_size = self._session.opening_spec.vocab_size
+        return draft if draft is not None and max(draft.draft_token_ids) < vocab_size else None
 
     def listen(self, on_announcement: OnAnnouncement) -> None:
         """See ``ports.Drafter``. It holds for drafters that are attached later, too."""

@@ -56,6 +56,7 @@ def draft_round_to_pb(request: DraftRequest, num_accepted: int) -> drafter_servi
         gamma=request.gamma,
         stop_below=request.stop_below,
         prepare=request.prepare,
+        running=request.running,
     )
 
 
@@ -66,8 +67,9 @@ def draft_round_from_pb(pb: drafter_service_pb2.DraftRound, last_draft_token_ids
     check_range("gamma", pb.gamma, 0, MAX_GAMMA)
     check_range("stop_below", pb.stop_below, 0.0, ALWAYS_SOLO)
     check_range("prepare", pb.prepare, 0, MAX_GAMMA)
+    check_range("running", pb.running, 0, 0 if pb.gamma else MAX_GAMMA)
     token_ids = last_draft_token_ids[: pb.num_accepted] + tuple(pb.token_ids)
-    return DraftRequest(pb.round, pb.position, token_ids, pb.gamma, pb.stop_below, pb.prepare)
+    return DraftRequest(pb.round, pb.position, token_ids, pb.gamma, pb.stop_below, pb.prepare, pb.running)
 
 
 def draft_response_to_pb(round_number: int, proposal: Proposal) -> drafter_service_pb2.DraftResponse:
@@ -114,13 +116,15 @@ def verify_round_to_pb(request: VerifyRequest) -> verifier_service_pb2.VerifyRou
         proposal=proposal_to_pb(request.proposal),
         solo_below=request.solo_below,
         max_solo_tokens=request.max_solo_tokens,
+        running_gamma=request.running_gamma,
     )
 
 
 def verify_round_from_pb(pb: verifier_service_pb2.VerifyRound) -> VerifyRequest:
     check_range("solo_below", pb.solo_below, 0.0, ALWAYS_SOLO)
+    check_range("running_gamma", pb.running_gamma, 0, MAX_GAMMA)
     proposal = proposal_from_pb(pb.proposal)
-    return VerifyRequest(pb.round, pb.position, proposal, pb.solo_below, pb.max_solo_tokens)
+    return VerifyRequest(pb.round, pb.position, proposal, pb.solo_below, pb.max_solo_tokens, pb.running_gamma)
 
 
 def token_logprobs_to_pb(logprobs: TokenLogprobs) -> pb2.TokenLogprobs:
@@ -158,12 +162,14 @@ def verdict_to_pb(verdict: Verdict) -> verifier_service_pb2.VerifyResponse:
         accepted_confidences=verdict.accepted_confidences,
         follow_up=verdict.follow_up,
         cached_tokens=verdict.cached_tokens,
+        draft_token_ids=verdict.draft_token_ids,
     )
 
 
 def verdict_from_pb(pb: verifier_service_pb2.VerifyResponse, num_draft_tokens: int = MAX_GAMMA) -> Verdict:
     """Return the domain's value; ``num_draft_tokens`` were proposed, and no more can have been accepted."""
-    check_range("num_accepted", pb.num_accepted, 0, num_draft_tokens)
+    check_length("draft_token_ids", pb.draft_token_ids, 0, MAX_GAMMA)
+    check_range("num_accepted", pb.num_accepted, 0, len(pb.draft_token_ids) or num_draft_tokens)
     check_range("confidence", pb.confidence, 0.0, MAX_CONFIDENCE)
     if pb.logprobs:
         num_emitted = pb.num_accepted + pb.HasField("token_id")
@@ -185,6 +191,7 @@ def verdict_from_pb(pb: verifier_service_pb2.VerifyResponse, num_draft_tokens: i
         accepted_confidences=confidences_from_pb("accepted_confidences", pb.accepted_confidences, pb.num_accepted),
         follow_up=pb.follow_up,
         cached_tokens=pb.cached_tokens,
+        draft_token_ids=tuple(pb.draft_token_ids),
     )
 
 

@@ -19,6 +19,7 @@ from specgate.types import (
     DraftMethod,
     FollowUp,
     FollowUps,
+    RunningDraft,
     check_range,
 )
 from specgate.v1 import drafter_service_pb2, verifier_service_pb2
@@ -70,6 +71,29 @@ def announcement_from_pb(pb: drafter_service_pb2.Announcement) -> Announcement:
         for committed, drafted, method in each
     )
     return Announcement(pb.position, tuple(proposals), pb.gamma, pb.stop_below)
+
+
+def ahead_to_pb(ahead: Announcement | RunningDraft) -> drafter_service_pb2.DraftResponse:
+    """Return a drafter's message that nobody asked for."""
+    if isinstance(ahead, RunningDraft):
+        return drafter_service_pb2.DraftResponse(running=running_draft_to_pb(ahead))
+    return announcement_to_pb(ahead)
+
+
+def running_draft_to_pb(draft: RunningDraft) -> pb2.RunningDraft:
+    return pb2.RunningDraft(
+        position=draft.position,
+        draft_token_ids=draft.draft_token_ids,
+        draft_confidences=draft.draft_confidences,
+        method=draft_method_to_pb(draft.method),
+    )
+
+
+def running_draft_from_pb(pb: pb2.RunningDraft) -> RunningDraft:
+    check_length("running.draft_token_ids", pb.draft_token_ids, 1, MAX_GAMMA)
+    ids = tuple(pb.draft_token_ids)
+    confidences = confidences_from_pb("running.draft_confidences", pb.draft_confidences, len(ids))
+    return RunningDraft(pb.position, ids, draft_method_from_pb(pb.method), confidences)
 
 
 def _methods_to_pb(proposals: Sequence[AnnouncedProposal]) -> Sequence[pb2.DraftMethod]:

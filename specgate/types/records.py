@@ -23,6 +23,8 @@ class WhyAlone(StrEnum):
     """No drafter is attached, or the one that was asked did not answer."""
     LAST_TOKEN = "last_token"
     """One token is left to emit."""
+    NOT_YET = "not_yet"
+    """The drafter is far away, and its running draft had no token for this place yet."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +37,9 @@ class RoundPlan:
     ``prepare``: how long proposals may be that the drafter prepares for the next round, 0 leaves it to the drafter.
     ``keeps_warm``: the drafter follows a solo run token by token; else it receives nothing until it is asked again, so
     that its work takes no time from the target. ``why_alone``: why ``gamma`` is 0, or why the target decodes alone
-    after the draft; None: because of ``solo_below``.
+    after the draft; None: because of ``solo_below``. ``running_gamma``, with ``gamma`` 0: nothing is asked for; the
+    drafter stays ``ahead`` tokens ahead, and the target takes so many at a time of those that have arrived, for
+    ``max_solo_tokens`` tokens.
     """
 
     gamma: int = 0
@@ -45,6 +49,8 @@ class RoundPlan:
     prepare: int = 0
     keeps_warm: bool = True
     why_alone: WhyAlone | None = None
+    running_gamma: int = 0
+    ahead: int = 0
 
     @property
     def sends_to_drafter(self) -> bool:

@@ -1,5 +1,6 @@
 """What a round asks and answers: proposals, verdicts, announcements."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -40,7 +41,8 @@ class DraftRequest:
 
     ``token_ids`` are all tokens committed since the last message, ``position`` the committed length before
     them. ``gamma`` 0 keeps the drafter's KV warm and has no answer. ``prepare`` is how long proposals may be that
-    are prepared for the next round, 0 leaves it to the drafter.
+    are prepared for the next round, 0 leaves it to the drafter. ``running``, with ``gamma`` 0: stay so many tokens
+    ahead, and send them in running drafts with about ``prepare`` new tokens each.
     """
 
     round: int
@@ -49,6 +51,7 @@ class DraftRequest:
     gamma: int
     stop_below: float = 0.0
     prepare: int = 0
+    running: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +113,8 @@ class VerifyRequest:
     """One round as the verifier sees it, from the committed length ``position``.
 
     After its verdict the target goes on alone while its confidence is below ``solo_below``, for
-    ``max_solo_tokens`` tokens at the most.
+    ``max_solo_tokens`` tokens at the most. With ``running_gamma`` it goes on for as many tokens in any case, and where
+    it is not below takes up to so many tokens at a time from the running draft.
     """
 
     round: int
@@ -118,6 +122,35 @@ class VerifyRequest:
     proposal: Proposal
     solo_below: float = 0.0
     max_solo_tokens: int = 0
+    running_gamma: int = 0
+
+
+class RunningDraft(NamedTuple):
+    """What may come after the committed length ``position``, drafted without being asked for. It replaces the one
+    before. ``draft_confidences`` as in a ``Proposal``.
+    """
+
+    position: int
+    draft_token_ids: TokenIds
+    method: DraftMethod = DraftMethod.MODEL
+    draft_confidences: tuple[float, ...] = ()
+
+    def after(self, committed: Sequence[int], gamma: int) -> TokenIds:
+        """Return its next tokens after ``committed``, up to ``gamma``; () if the two do not agree or it has no more."""
+        num_passed = len(committed) - self.position
+        drafted = self.draft_token_ids
+        if not 0 <= num_passed < len(drafted) or tuple(committed[self.position :]) != drafted[:num_passed]:
+            return ()
+        return drafted[num_passed : num_passed + gamma]
+
+    def proposal(self, position: int, token_ids: TokenIds) -> Proposal:
+        """Return what was taken from a running draft at ``position``, with what this one knows of it."""
+        first = position - self.position
+        taken = slice(first, first + len(token_ids))
+        known = first >= 0 and self.draft_token_ids[taken] == token_ids
+        confidences = self.draft_confidences[taken] if known else ()
+        num = len(token_ids)
+        return Proposal(token_ids, (), True, 0, num, self.method, confidences)
 
 
 class FollowUp(NamedTuple):
@@ -190,7 +223,8 @@ class Verdict:
     shared the forward, ``batch_rows`` how many rows they had in it (0 where prompts ran along), ``forward_us`` what it
     took; each 0 if unknown. ``follow_up`` is the number, from 1, of the follow-up that is verified next; 0 if the
     verifier waits for a round. ``prompt_logprobs`` are in the session's first verdict. ``cached_tokens`` of the prompt
-    were not computed for the session; 0 if unknown.
+    were not computed for the session; 0 if unknown. ``draft_token_ids`` were taken from a running draft:
+    ``num_accepted`` counts them.
     """
 
     round: int
@@ -210,6 +244,7 @@ class Verdict:
     follow_up: int = 0
     prompt_logprobs: tuple[TokenLogprobs, ...] = ()
     cached_tokens: int = 0
+    draft_token_ids: TokenIds = ()
 
     @property
     def num_emitted(self) -> int:

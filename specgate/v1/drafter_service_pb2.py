@@ -15,7 +15,7 @@ _sym_db = _symbol_database.Default()
 from specgate.v1 import types_pb2 as specgate_dot_v1_dot_types__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n!specgate/v1/drafter_service.proto\x12\x0bspecgate.v1\x1a\x17specgate/v1/types.proto\"\x9b\x01\n\x0c\x44raftRequest\x12(\n\x04open\x18\x01 \x01(\x0b\x32\x18.specgate.v1.SessionSpecH\x00\x12(\n\x05round\x18\x02 \x01(\x0b\x32\x17.specgate.v1.DraftRoundH\x00\x12,\n\nkeep_alive\x18\x03 \x01(\x0b\x32\x16.specgate.v1.KeepAliveH\x00\x42\t\n\x07message\"\x9a\x01\n\nDraftRound\x12\r\n\x05round\x18\x01 \x01(\x04\x12\x10\n\x08position\x18\x02 \x01(\r\x12\x14\n\x0cnum_accepted\x18\x03 \x01(\r\x12\x11\n\ttoken_ids\x18\x04 \x03(\r\x12\r\n\x05gamma\x18\x05 \x01(\r\x12\x12\n\nstop_below\x18\x06 \x01(\x02\x12\x0f\n\x07prepare\x18\x07 \x01(\rJ\x04\x08\x08\x10\tR\x08\x66oreseen\"\xa3\x02\n\rDraftResponse\x12\r\n\x05round\x18\x01 \x01(\x04\x12\'\n\x08proposal\x18\x02 \x01(\x0b\x32\x15.specgate.v1.Proposal\x12\x16\n\x0e\x66rom_run_ahead\x18\x03 \x01(\x08\x12\x10\n\x08\x64raft_us\x18\x04 \x01(\r\x12\x0e\n\x06opened\x18\x05 \x01(\x08\x12,\n\tannounced\x18\x06 \x01(\x0b\x32\x19.specgate.v1.Announcement\x12\x14\n\x0cnum_prepared\x18\x07 \x01(\r\x12(\n\x06method\x18\x08 \x01(\x0e\x32\x18.specgate.v1.DraftMethod\x12\x17\n\x0fsession_idle_ms\x18\t \x01(\r\x12\x19\n\x11\x64raft_confidences\x18\n \x03(\x02\"\xf9\x01\n\x0c\x41nnouncement\x12\x10\n\x08position\x18\x01 \x01(\r\x12\x15\n\rnum_committed\x18\x06 \x03(\r\x12\x18\n\x10num_draft_tokens\x18\x07 \x03(\r\x12\x11\n\ttoken_ids\x18\x08 \x03(\r\x12\r\n\x05gamma\x18\t \x01(\r\x12\x12\n\nstop_below\x18\n \x01(\x02\x12)\n\x07methods\x18\x0b \x03(\x0e\x32\x18.specgate.v1.DraftMethod\x12\x19\n\x11\x64raft_confidences\x18\x0c \x03(\x02J\x04\x08\x02\x10\x06R\tproposalsR\x07\x66urtherR\x06numberR\x08\x62ranches2\xa9\x01\n\x0e\x44rafterService\x12\x42\n\x05\x44raft\x12\x19.specgate.v1.DraftRequest\x1a\x1a.specgate.v1.DraftResponse(\x01\x30\x01\x12S\n\x0cGetModelInfo\x12 .specgate.v1.GetModelInfoRequest\x1a!.specgate.v1.GetModelInfoResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n!specgate/v1/drafter_service.proto\x12\x0bspecgate.v1\x1a\x17specgate/v1/types.proto\"\x9b\x01\n\x0c\x44raftRequest\x12(\n\x04open\x18\x01 \x01(\x0b\x32\x18.specgate.v1.SessionSpecH\x00\x12(\n\x05round\x18\x02 \x01(\x0b\x32\x17.specgate.v1.DraftRoundH\x00\x12,\n\nkeep_alive\x18\x03 \x01(\x0b\x32\x16.specgate.v1.KeepAliveH\x00\x42\t\n\x07message\"\xab\x01\n\nDraftRound\x12\r\n\x05round\x18\x01 \x01(\x04\x12\x10\n\x08position\x18\x02 \x01(\r\x12\x14\n\x0cnum_accepted\x18\x03 \x01(\r\x12\x11\n\ttoken_ids\x18\x04 \x03(\r\x12\r\n\x05gamma\x18\x05 \x01(\r\x12\x12\n\nstop_below\x18\x06 \x01(\x02\x12\x0f\n\x07prepare\x18\x07 \x01(\r\x12\x0f\n\x07running\x18\t \x01(\rJ\x04\x08\x08\x10\tR\x08\x66oreseen\"\xcf\x02\n\rDraftResponse\x12\r\n\x05round\x18\x01 \x01(\x04\x12\'\n\x08proposal\x18\x02 \x01(\x0b\x32\x15.specgate.v1.Proposal\x12\x16\n\x0e\x66rom_run_ahead\x18\x03 \x01(\x08\x12\x10\n\x08\x64raft_us\x18\x04 \x01(\r\x12\x0e\n\x06opened\x18\x05 \x01(\x08\x12,\n\tannounced\x18\x06 \x01(\x0b\x32\x19.specgate.v1.Announcement\x12\x14\n\x0cnum_prepared\x18\x07 \x01(\r\x12(\n\x06method\x18\x08 \x01(\x0e\x32\x18.specgate.v1.DraftMethod\x12\x17\n\x0fsession_idle_ms\x18\t \x01(\r\x12\x19\n\x11\x64raft_confidences\x18\n \x03(\x02\x12*\n\x07running\x18\x0b \x01(\x0b\x32\x19.specgate.v1.RunningDraft\"\xf9\x01\n\x0c\x41nnouncement\x12\x10\n\x08position\x18\x01 \x01(\r\x12\x15\n\rnum_committed\x18\x06 \x03(\r\x12\x18\n\x10num_draft_tokens\x18\x07 \x03(\r\x12\x11\n\ttoken_ids\x18\x08 \x03(\r\x12\r\n\x05gamma\x18\t \x01(\r\x12\x12\n\nstop_below\x18\n \x01(\x02\x12)\n\x07methods\x18\x0b \x03(\x0e\x32\x18.specgate.v1.DraftMethod\x12\x19\n\x11\x64raft_confidences\x18\x0c \x03(\x02J\x04\x08\x02\x10\x06R\tproposalsR\x07\x66urtherR\x06numberR\x08\x62ranches2\xa9\x01\n\x0e\x44rafterService\x12\x42\n\x05\x44raft\x12\x19.specgate.v1.DraftRequest\x1a\x1a.specgate.v1.DraftResponse(\x01\x30\x01\x12S\n\x0cGetModelInfo\x12 .specgate.v1.GetModelInfoRequest\x1a!.specgate.v1.GetModelInfoResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -25,11 +25,11 @@ if _descriptor._USE_C_DESCRIPTORS == False:
   _globals['_DRAFTREQUEST']._serialized_start=76
   _globals['_DRAFTREQUEST']._serialized_end=231
   _globals['_DRAFTROUND']._serialized_start=234
-  _globals['_DRAFTROUND']._serialized_end=388
-  _globals['_DRAFTRESPONSE']._serialized_start=391
-  _globals['_DRAFTRESPONSE']._serialized_end=682
-  _globals['_ANNOUNCEMENT']._serialized_start=685
-  _globals['_ANNOUNCEMENT']._serialized_end=934
-  _globals['_DRAFTERSERVICE']._serialized_start=937
-  _globals['_DRAFTERSERVICE']._serialized_end=1106
+  _globals['_DRAFTROUND']._serialized_end=405
+  _globals['_DRAFTRESPONSE']._serialized_start=408
+  _globals['_DRAFTRESPONSE']._serialized_end=743
+  _globals['_ANNOUNCEMENT']._serialized_start=746
+  _globals['_ANNOUNCEMENT']._serialized_end=995
+  _globals['_DRAFTERSERVICE']._serialized_start=998
+  _globals['_DRAFTERSERVICE']._serialized_end=1167
 # @@protoc_insertion_point(module_scope)

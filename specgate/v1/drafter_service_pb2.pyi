@@ -17,7 +17,7 @@ class DraftRequest(_message.Message):
     def __init__(self, open: _Optional[_Union[_types_pb2.SessionSpec, _Mapping]] = ..., round: _Optional[_Union[DraftRound, _Mapping]] = ..., keep_alive: _Optional[_Union[_types_pb2.KeepAlive, _Mapping]] = ...) -> None: ...
 
 class DraftRound(_message.Message):
-    __slots__ = ("round", "position", "num_accepted", "token_ids", "gamma", "stop_below", "prepare")
+    __slots__ = ("round", "position", "num_accepted", "token_ids", "gamma", "stop_below", "prepare", "running")
     ROUND_FIELD_NUMBER: _ClassVar[int]
     POSITION_FIELD_NUMBER: _ClassVar[int]
     NUM_ACCEPTED_FIELD_NUMBER: _ClassVar[int]
@@ -25,6 +25,7 @@ class DraftRound(_message.Message):
     GAMMA_FIELD_NUMBER: _ClassVar[int]
     STOP_BELOW_FIELD_NUMBER: _ClassVar[int]
     PREPARE_FIELD_NUMBER: _ClassVar[int]
+    RUNNING_FIELD_NUMBER: _ClassVar[int]
     round: int
     position: int
     num_accepted: int
@@ -32,10 +33,11 @@ class DraftRound(_message.Message):
     gamma: int
     stop_below: float
     prepare: int
-    def __init__(self, round: _Optional[int] = ..., position: _Optional[int] = ..., num_accepted: _Optional[int] = ..., token_ids: _Optional[_Iterable[int]] = ..., gamma: _Optional[int] = ..., stop_below: _Optional[float] = ..., prepare: _Optional[int] = ...) -> None: ...
+    running: int
+    def __init__(self, round: _Optional[int] = ..., position: _Optional[int] = ..., num_accepted: _Optional[int] = ..., token_ids: _Optional[_Iterable[int]] = ..., gamma: _Optional[int] = ..., stop_below: _Optional[float] = ..., prepare: _Optional[int] = ..., running: _Optional[int] = ...) -> None: ...
 
 class DraftResponse(_message.Message):
-    __slots__ = ("round", "proposal", "from_run_ahead", "draft_us", "opened", "announced", "num_prepared", "method", "session_idle_ms", "draft_confidences")
+    __slots__ = ("round", "proposal", "from_run_ahead", "draft_us", "opened", "announced", "num_prepared", "method", "session_idle_ms", "draft_confidences", "running")
     ROUND_FIELD_NUMBER: _ClassVar[int]
     PROPOSAL_FIELD_NUMBER: _ClassVar[int]
     FROM_RUN_AHEAD_FIELD_NUMBER: _ClassVar[int]
@@ -46,6 +48,7 @@ class DraftResponse(_message.Message):
     METHOD_FIELD_NUMBER: _ClassVar[int]
     SESSION_IDLE_MS_FIELD_NUMBER: _ClassVar[int]
     DRAFT_CONFIDENCES_FIELD_NUMBER: _ClassVar[int]
+    RUNNING_FIELD_NUMBER: _ClassVar[int]
     round: int
     proposal: _types_pb2.Proposal
     from_run_ahead: bool
@@ -56,7 +59,8 @@ class DraftResponse(_message.Message):
     method: _types_pb2.DraftMethod
     session_idle_ms: int
     draft_confidences: _containers.RepeatedScalarFieldContainer[float]
-    def __init__(self, round: _Optional[int] = ..., proposal: _Optional[_Union[_types_pb2.Proposal, _Mapping]] = ..., from_run_ahead: bool = ..., draft_us: _Optional[int] = ..., opened: bool = ..., announced: _Optional[_Union[Announcement, _Mapping]] = ..., num_prepared: _Optional[int] = ..., method: _Optional[_Union[_types_pb2.DraftMethod, str]] = ..., session_idle_ms: _Optional[int] = ..., draft_confidences: _Optional[_Iterable[float]] = ...) -> None: ...
+    running: _types_pb2.RunningDraft
+    def __init__(self, round: _Optional[int] = ..., proposal: _Optional[_Union[_types_pb2.Proposal, _Mapping]] = ..., from_run_ahead: bool = ..., draft_us: _Optional[int] = ..., opened: bool = ..., announced: _Optional[_Union[Announcement, _Mapping]] = ..., num_prepared: _Optional[int] = ..., method: _Optional[_Union[_types_pb2.DraftMethod, str]] = ..., session_idle_ms: _Optional[int] = ..., draft_confidences: _Optional[_Iterable[float]] = ..., running: _Optional[_Union[_types_pb2.RunningDraft, _Mapping]] = ...) -> None: ...
 
 class Announcement(_message.Message):
     __slots__ = ("position", "num_committed", "num_draft_tokens", "token_ids", "gamma", "stop_below", "methods", "draft_confidences")

@@ -143,6 +143,18 @@ class Proposal(_message.Message):
     draft_probs: _containers.RepeatedCompositeFieldContainer[SparseDistribution]
     def __init__(self, draft_token_ids: _Optional[_Iterable[int]] = ..., draft_probs: _Optional[_Iterable[_Union[SparseDistribution, _Mapping]]] = ...) -> None: ...
 
+class RunningDraft(_message.Message):
+    __slots__ = ("position", "draft_token_ids", "draft_confidences", "method")
+    POSITION_FIELD_NUMBER: _ClassVar[int]
+    DRAFT_TOKEN_IDS_FIELD_NUMBER: _ClassVar[int]
+    DRAFT_CONFIDENCES_FIELD_NUMBER: _ClassVar[int]
+    METHOD_FIELD_NUMBER: _ClassVar[int]
+    position: int
+    draft_token_ids: _containers.RepeatedScalarFieldContainer[int]
+    draft_confidences: _containers.RepeatedScalarFieldContainer[float]
+    method: DraftMethod
+    def __init__(self, position: _Optional[int] = ..., draft_token_ids: _Optional[_Iterable[int]] = ..., draft_confidences: _Optional[_Iterable[float]] = ..., method: _Optional[_Union[DraftMethod, str]] = ...) -> None: ...
+
 class Branches(_message.Message):
     __slots__ = ("num_accepted", "num_draft_tokens", "token_ids")
     NUM_ACCEPTED_FIELD_NUMBER: _ClassVar[int]

@@ -15,7 +15,7 @@ _sym_db = _symbol_database.Default()
 from specgate.v1 import types_pb2 as specgate_dot_v1_dot_types__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\"specgate/v1/verifier_service.proto\x12\x0bspecgate.v1\x1a\x17specgate/v1/types.proto\"\xcb\x01\n\rVerifyRequest\x12(\n\x04open\x18\x01 \x01(\x0b\x32\x18.specgate.v1.SessionSpecH\x00\x12)\n\x05round\x18\x02 \x01(\x0b\x32\x18.specgate.v1.VerifyRoundH\x00\x12,\n\nfollow_ups\x18\x03 \x01(\x0b\x32\x16.specgate.v1.FollowUpsH\x00\x12,\n\nkeep_alive\x18\x04 \x01(\x0b\x32\x16.specgate.v1.KeepAliveH\x00\x42\t\n\x07message\"\x84\x01\n\x0bVerifyRound\x12\r\n\x05round\x18\x01 \x01(\x04\x12\x10\n\x08position\x18\x02 \x01(\r\x12\'\n\x08proposal\x18\x03 \x01(\x0b\x32\x15.specgate.v1.Proposal\x12\x12\n\nsolo_below\x18\x04 \x01(\x02\x12\x17\n\x0fmax_solo_tokens\x18\x05 \x01(\r\"\xae\x01\n\tFollowUps\x12\r\n\x05round\x18\x01 \x01(\x04\x12\x10\n\x08position\x18\x02 \x01(\r\x12\x12\n\nsolo_below\x18\x04 \x01(\x02\x12\x17\n\x0fmax_solo_tokens\x18\x05 \x01(\r\x12\'\n\x08\x62ranches\x18\x06 \x01(\x0b\x32\x15.specgate.v1.Branches\x12\x19\n\x11least_confidences\x18\x07 \x03(\x02J\x04\x08\x03\x10\x04R\tproposals\"\xf5\x03\n\x0eVerifyResponse\x12\r\n\x05round\x18\x01 \x01(\x04\x12\x14\n\x0cnum_accepted\x18\x02 \x01(\r\x12\x15\n\x08token_id\x18\x03 \x01(\rH\x00\x88\x01\x01\x12\x12\n\nconfidence\x18\x04 \x01(\x02\x12\x0c\n\x04solo\x18\x05 \x01(\x08\x12\x0c\n\x04last\x18\x06 \x01(\x08\x12\x30\n\rfinish_reason\x18\x07 \x01(\x0e\x32\x19.specgate.v1.FinishReason\x12\x11\n\tnear_ties\x18\x08 \x01(\r\x12\x11\n\tverify_us\x18\t \x01(\r\x12,\n\x08logprobs\x18\n \x03(\x0b\x32\x1a.specgate.v1.TokenLogprobs\x12\x0e\n\x06opened\x18\x0b \x01(\x08\x12\x16\n\x0e\x62\x61tch_sessions\x18\x0c \x01(\r\x12\x12\n\nbatch_rows\x18\r \x01(\r\x12\x12\n\nforward_us\x18\x0e \x01(\r\x12\x1c\n\x14\x61\x63\x63\x65pted_confidences\x18\x0f \x03(\x02\x12\x11\n\tfollow_up\x18\x10 \x01(\r\x12\x17\n\x0fsession_idle_ms\x18\x11 \x01(\r\x12\x33\n\x0fprompt_logprobs\x18\x12 \x03(\x0b\x32\x1a.specgate.v1.TokenLogprobs\x12\x15\n\rcached_tokens\x18\x13 \x01(\rB\x0b\n\t_token_id2\xad\x01\n\x0fVerifierService\x12\x45\n\x06Verify\x12\x1a.specgate.v1.VerifyRequest\x1a\x1b.specgate.v1.VerifyResponse(\x01\x30\x01\x12S\n\x0cGetModelInfo\x12 .specgate.v1.GetModelInfoRequest\x1a!.specgate.v1.GetModelInfoResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\"specgate/v1/verifier_service.proto\x12\x0bspecgate.v1\x1a\x17specgate/v1/types.proto\"\xff\x01\n\rVerifyRequest\x12(\n\x04open\x18\x01 \x01(\x0b\x32\x18.specgate.v1.SessionSpecH\x00\x12)\n\x05round\x18\x02 \x01(\x0b\x32\x18.specgate.v1.VerifyRoundH\x00\x12,\n\nfollow_ups\x18\x03 \x01(\x0b\x32\x16.specgate.v1.FollowUpsH\x00\x12,\n\nkeep_alive\x18\x04 \x01(\x0b\x32\x16.specgate.v1.KeepAliveH\x00\x12\x32\n\rrunning_draft\x18\x05 \x01(\x0b\x32\x19.specgate.v1.RunningDraftH\x00\x42\t\n\x07message\"\x9b\x01\n\x0bVerifyRound\x12\r\n\x05round\x18\x01 \x01(\x04\x12\x10\n\x08position\x18\x02 \x01(\r\x12\'\n\x08proposal\x18\x03 \x01(\x0b\x32\x15.specgate.v1.Proposal\x12\x12\n\nsolo_below\x18\x04 \x01(\x02\x12\x17\n\x0fmax_solo_tokens\x18\x05 \x01(\r\x12\x15\n\rrunning_gamma\x18\x06 \x01(\r\"\xae\x01\n\tFollowUps\x12\r\n\x05round\x18\x01 \x01(\x04\x12\x10\n\x08position\x18\x02 \x01(\r\x12\x12\n\nsolo_below\x18\x04 \x01(\x02\x12\x17\n\x0fmax_solo_tokens\x18\x05 \x01(\r\x12\'\n\x08\x62ranches\x18\x06 \x01(\x0b\x32\x15.specgate.v1.Branches\x12\x19\n\x11least_confidences\x18\x07 \x03(\x02J\x04\x08\x03\x10\x04R\tproposals\"\x8e\x04\n\x0eVerifyResponse\x12\r\n\x05round\x18\x01 \x01(\x04\x12\x14\n\x0cnum_accepted\x18\x02 \x01(\r\x12\x15\n\x08token_id\x18\x03 \x01(\rH\x00\x88\x01\x01\x12\x12\n\nconfidence\x18\x04 \x01(\x02\x12\x0c\n\x04solo\x18\x05 \x01(\x08\x12\x0c\n\x04last\x18\x06 \x01(\x08\x12\x30\n\rfinish_reason\x18\x07 \x01(\x0e\x32\x19.specgate.v1.FinishReason\x12\x11\n\tnear_ties\x18\x08 \x01(\r\x12\x11\n\tverify_us\x18\t \x01(\r\x12,\n\x08logprobs\x18\n \x03(\x0b\x32\x1a.specgate.v1.TokenLogprobs\x12\x0e\n\x06opened\x18\x0b \x01(\x08\x12\x16\n\x0e\x62\x61tch_sessions\x18\x0c \x01(\r\x12\x12\n\nbatch_rows\x18\r \x01(\r\x12\x12\n\nforward_us\x18\x0e \x01(\r\x12\x1c\n\x14\x61\x63\x63\x65pted_confidences\x18\x0f \x03(\x02\x12\x11\n\tfollow_up\x18\x10 \x01(\r\x12\x17\n\x0fsession_idle_ms\x18\x11 \x01(\r\x12\x33\n\x0fprompt_logprobs\x18\x12 \x03(\x0b\x32\x1a.specgate.v1.TokenLogprobs\x12\x15\n\rcached_tokens\x18\x13 \x01(\r\x12\x17\n\x0f\x64raft_token_ids\x18\x14 \x03(\rB\x0b\n\t_token_id2\xad\x01\n\x0fVerifierService\x12\x45\n\x06Verify\x12\x1a.specgate.v1.VerifyRequest\x1a\x1b.specgate.v1.VerifyResponse(\x01\x30\x01\x12S\n\x0cGetModelInfo\x12 .specgate.v1.GetModelInfoRequest\x1a!.specgate.v1.GetModelInfoResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -23,13 +23,13 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'specgate.v1.verifier_servic
 if _descriptor._USE_C_DESCRIPTORS == False:
   DESCRIPTOR._options = None
   _globals['_VERIFYREQUEST']._serialized_start=77
-  _globals['_VERIFYREQUEST']._serialized_end=280
-  _globals['_VERIFYROUND']._serialized_start=283
-  _globals['_VERIFYROUND']._serialized_end=415
-  _globals['_FOLLOWUPS']._serialized_start=418
-  _globals['_FOLLOWUPS']._serialized_end=592
-  _globals['_VERIFYRESPONSE']._serialized_start=595
-  _globals['_VERIFYRESPONSE']._serialized_end=1096
-  _globals['_VERIFIERSERVICE']._serialized_start=1099
-  _globals['_VERIFIERSERVICE']._serialized_end=1272
+  _globals['_VERIFYREQUEST']._serialized_end=332
+  _globals['_VERIFYROUND']._serialized_start=335
+  _globals['_VERIFYROUND']._serialized_end=490
+  _globals['_FOLLOWUPS']._serialized_start=493
+  _globals['_FOLLOWUPS']._serialized_end=667
+  _globals['_VERIFYRESPONSE']._serialized_start=670
+  _globals['_VERIFYRESPONSE']._serialized_end=1196
+  _globals['_VERIFIERSERVICE']._serialized_start=1199
+  _globals['_VERIFIERSERVICE']._serialized_end=1372
 # @@protoc_insertion_point(module_scope)

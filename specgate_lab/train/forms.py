@@ -67,8 +67,8 @@ def chosen_form(recipe: Recipe, config: Any, work: Path, measure: MeasureCosts) 
     file = work / FILE
     if file.is_file():
         known = json.loads(file.read_text("utf-8"))
-        costs = MeasuredCosts(*([ForwardCost(*one) for one in known[role]] for role in MeasuredCosts._fields))
-        return Form(known["layers"], costs)
+        target, draft = ([ForwardCost(*one) for one in known[role]] for role in ("target", "draft"))
+        return Form(known["layers"], MeasuredCosts(target, draft))
     text, tokenizer = config.get_text_config(), load_tokenizer(recipe.target)
     depth = text.num_hidden_layers
     # Which tokens it has makes no difference to what it costs.

@@ -172,7 +172,7 @@ async def test_guesses_are_drafted_in_one_call(folder: Path, plain: ModelRunner,
         session = await one.session(sampling=LAWS[law])
         await one.draft(session, 0)
         await guess(one, session, 4)
-        (branches,) = session.ahead._branch_sets  # what nobody sees before it is asked for
+        (branches,) = session.guesses._branch_sets  # what nobody sees before it is asked for
         assert decoder.sizes == [(GAMMA, 1), (GAMMA, len(branches.branches))]
         outcome = next(iter(branches.branches))
         hit = await one.draft(session, 1, outcome)

@@ -86,7 +86,7 @@ class Talk:
     @property
     def branches(self) -> list[Ids]:
         # What nobody is told of is seen nowhere else.
-        return [ids for branches in self.session.ahead._branch_sets[:1] for ids in branches.branches]
+        return [ids for branches in self.session.guesses._branch_sets[:1] for ids in branches.branches]
 
     def outcome(self, drafted: Ids) -> Ids:
         """What the target commits: mostly what is likely."""

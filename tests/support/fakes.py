@@ -19,6 +19,7 @@ from specgate.types import (
     FinishReason,
     FollowUps,
     Proposal,
+    RunningDraft,
     SessionSpec,
     TokenIds,
     Verdict,
@@ -181,6 +182,7 @@ class FakeVerifier:
     num_verdicts: int = 0
     committed: list[int] = field(default_factory=list)
     expected: FollowUps | None = None
+    running: RunningDraft | None = None
     followed: VerifyRequest | None = None
     num_followed: int = 0
 
@@ -228,6 +230,9 @@ class FakeVerifier:
 
     def expect(self, follow_ups: FollowUps) -> None:
         self.expected = follow_ups
+
+    def run_on(self, draft: RunningDraft) -> None:
+        self.running = draft
 
     def _follow(self, verdict: Verdict, start: int) -> Verdict:
         expected = self.expected

@@ -9,18 +9,22 @@ from specgate.types import ALWAYS_SOLO
 
 SWITCH_GAIN = 1.01
 """Estimated speed-up that another choice needs to replace the current one; less is within the error."""
+RUNNING_GAMMAS = (1, 2, 3, 4, 6, 8)
+"""Tried of a running draft: to simulate its times takes five times as long as to count rounds."""
 TURNS = 6
 """Iterations of the fixed point in ``cycle_us``; it converges in about five."""
 
 
 class GammaChoice(NamedTuple):
     """The target decodes alone in the lowest ``closed`` buckets of confidence; else a round drafts ``gamma`` tokens,
-    or fewer: a draft ends after its first token that is less sure than ``STOPS[stop]``.
+    or fewer: a draft ends after its first token that is less sure than ``STOPS[stop]``. ``running``: nothing is asked
+    for, and the target takes up to ``gamma`` tokens of those that have arrived.
     """
 
     closed: int
     gamma: int
     stop: int = 0
+    running: bool = False
 
     @property
     def solo_below(self) -> float:
@@ -50,7 +54,7 @@ class RoundCounts(NamedTuple):
 def simulate(text: TokenHistory, choice: GammaChoice) -> RoundCounts:
     """Return the counts of ``text`` under ``choice``."""
     buckets, runs, ends = text
-    closed, gamma, stop = choice
+    closed, gamma, stop, _ = choice
     lengths = ends[stop] if ends else (gamma,) * len(runs)
     position, end, rounds, solo, drafted = 0, len(runs), 0, 0, 0
     while position < end:
@@ -60,6 +64,30 @@ def simulate(text: TokenHistory, choice: GammaChoice) -> RoundCounts:
             length = min(lengths[position], gamma)
             rounds, drafted, position = rounds + 1, drafted + length, position + min(runs[position], length) + 1
     return RoundCounts(end, rounds, solo, drafted)
+
+
+def running_us(text: TokenHistory, choice: GammaChoice, prices: Prices) -> float:
+    """Return the microseconds that ``text`` takes with a running draft.
+
+    It arrives in pieces of ``gamma`` tokens. Behind a token that the target did not choose, the next piece is begun
+    when the drafter hears of it. The target never waits: it takes what is there, or decodes alone.
+    """
+    closed, gamma = choice.closed, choice.gamma
+    sessions, piece_us = prices.sessions, max(prices.draft_us * gamma, 1.0)
+    forwards_us = [prices.forward_us(sessions * (1 + rows), sessions) for rows in range(gamma + 1)]
+    position = start = 0
+    now_us, start_us = 0.0, prices.round_trip_us
+    while position < len(text.runs):
+        drafted = 0
+        if text.buckets[position] >= closed and now_us > start_us:
+            arrived = start + int((now_us - start_us) / piece_us) * gamma
+            drafted = min(max(arrived - position, 0), gamma)
+        now_us += forwards_us[drafted]
+        agreed = text.runs[position]
+        position += min(agreed, drafted) + 1
+        if agreed <= drafted:
+            start, start_us = position, now_us + prices.round_trip_us
+    return now_us
 
 
 def cycle_us(outcome: RoundCounts, prices: Prices) -> float:
@@ -88,28 +116,40 @@ def cycle_us(outcome: RoundCounts, prices: Prices) -> float:
 
 def rate(text: TokenHistory, choice: GammaChoice, prices: Prices) -> float:
     """Return the tokens per microsecond of each session."""
+    if choice.running and choice.drafts:
+        return len(text.runs) / running_us(text, choice, prices)
     outcome = simulate(text, choice)
     return outcome.tokens / (outcome.rounds + outcome.solo) / cycle_us(outcome, prices)
 
 
 class RatedChoice(NamedTuple):
-    """A choice, its ``rate``, and the microseconds that one probe round loses."""
+    """A choice, its ``rate``, the microseconds that one probe round loses, and the prices of all that."""
 
     choice: GammaChoice
     rate: float
     probe_us: float
+    prices: Prices
 
 
 def search(
-    text: TokenHistory, prices: Prices, max_gamma: int, last: GammaChoice | None
+    text: TokenHistory, prices: Prices, max_gamma: int, last: GammaChoice | None, *, runs: bool = True
 ) -> Generator[None, None, RatedChoice]:
-    """Return the best choice, or ``last`` if no other is clearly better. Yields after each rate, about 0.1 ms."""
+    """Return the best choice, or ``last`` if no other is clearly better. Yields after each rate, about 0.1 ms.
+
+    Args:
+        runs: whether a running draft can be asked for.
+    """
     rates: dict[GammaChoice, float] = {}
     gammas = range(1, max_gamma + 1)
     stops = range(max(len(text.ends), 1))
     yield from _rate_all(rates, [GammaChoice(0, gamma, stop) for gamma in gammas for stop in stops], text, prices)
+    best_asked = max(rates, key=rates.__getitem__)
+    running = [GammaChoice(0, gamma, running=True) for gamma in RUNNING_GAMMAS if runs and gamma <= max_gamma]
+    yield from _rate_all(rates, running, text, prices)
     best_open = max(rates, key=rates.__getitem__)
-    gated = [GammaChoice(closed, gamma, best_open.stop) for gamma in gammas for closed in range(1, NUM_BUCKETS)]
+    gated = [GammaChoice(closed, gamma, best_asked.stop) for gamma in gammas for closed in range(1, NUM_BUCKETS)]
+    if best_open.running:
+        gated += [best_open._replace(closed=closed) for closed in range(1, NUM_BUCKETS)]
     yield from _rate_all(rates, [*gated, best_open._replace(closed=NUM_BUCKETS)], text, prices)
     best = max(rates, key=rates.__getitem__)
     if last is not None:
@@ -120,7 +160,7 @@ def search(
     opened = best._replace(closed=0)
     yield from _rate_all(rates, [opened], text, prices)
     lost = max(1 - rates[opened] / rates[best], 0.0)
-    return RatedChoice(best, rates[best], lost * cycle_us(simulate(text, opened), prices))
+    return RatedChoice(best, rates[best], lost * cycle_us(simulate(text, opened), prices), prices)
 
 
 def _rate_all(

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
-from specgate.types import ForwardCost, RoundRecord
+from specgate.types import MAX_GAMMA, ForwardCost, RoundRecord
 
 HALF_LIFE = 100
 """Half-life of a measurement, in verdicts of each session; the speed of a shared machine changes within minutes."""
@@ -16,6 +16,8 @@ NUM_RECENT = 2 * HALF_LIFE
 """Sessions of the last so many verdicts (or four per session) count as present; a stalled reader is no load."""
 BATCH_SHARE = 0.1
 """Weight of a new verdict in the running mean of a session's batch size."""
+LEAST_RUN, RUN_SHARE = 64, 0.02
+"""Tokens of a solo run: so many, and so many more that its round trip takes no larger share of its time."""
 MOST_OFF = 4.0
 """A measurement counts as at most this many times its expectation; an outlier is no cost."""
 
@@ -29,10 +31,13 @@ class _Seen(NamedTuple):
 
 
 class MeasuredCosts(NamedTuple):
-    """Forward times that the services measured at load, fewest rows first; () if unknown."""
+    """Forward times that the services measured at load, fewest rows first; () if unknown. ``round_trip_us``, in
+    microseconds, is that to a verifier and to a drafter together.
+    """
 
     target: Sequence[ForwardCost] = ()
     draft: Sequence[ForwardCost] = ()
+    round_trip_us: float = 0.0
 
 
 def forward_us(costs: Sequence[ForwardCost], rows: float) -> float:
@@ -51,7 +56,8 @@ class Prices(NamedTuple):
 
     A forward takes ``pace`` times its time at load, plus ``session_us`` for each session after the first. A round takes
     ``overhead_us`` plus ``token_us`` per draft token besides its forward. ``sessions`` share the verifier. ``alone_us``
-    is a token of a single session without drafting; a running drafter slows the target on shared cores.
+    is a token of a single session without drafting; a running drafter slows the target on shared cores. A running
+    draft brings a token every ``draft_us``, the first one ``round_trip_us`` after the verdict that it goes on from.
     """
 
     target: Sequence[ForwardCost]
@@ -61,6 +67,8 @@ class Prices(NamedTuple):
     token_us: float
     alone_us: float
     sessions: int = 1
+    draft_us: float = 0.0
+    round_trip_us: float = 0.0
 
     def forward_us(self, rows: float, sessions: float = 1.0) -> float:
         """Return the microseconds of a forward of ``rows`` in all, shared by ``sessions``."""
@@ -70,6 +78,15 @@ class Prices(NamedTuple):
         """Return whether a draft with 100 % acceptance would beat the target alone."""
         round_us = {g: self.forward_us(g + 1) + self.overhead_us + self.token_us * g for g in range(1, max_gamma + 1)}
         return any(us < (gamma + 1) * self.forward_us(1) for gamma, us in round_us.items())
+
+    @property
+    def longest_run(self) -> int:
+        """Tokens of one solo run. The policy cannot change within it, and a round trip comes after it."""
+        return max(LEAST_RUN, int(self.round_trip_us / (RUN_SHARE * self.alone_us)))
+
+    def ahead(self, gamma: int) -> int:
+        """Return how many tokens a running draft has to be ahead for ``gamma`` to be there at each verdict."""
+        return min(int(self.round_trip_us / self.forward_us(1 + gamma) * (1 + gamma)) + 2 * gamma, MAX_GAMMA)
 
 
 class Costs:
@@ -117,7 +134,7 @@ class Costs:
         width = forward_us(target, verdict.batch_rows) / self._unit_us
         is_quiet = record.undrafted and not record.plan.sends_to_drafter and sessions == 1
         (self._alone if is_quiet else self._forward).add((width, batch - 1), us / self._unit_us, weight)
-        if gamma := len(record.proposal):
+        if (gamma := len(record.proposal)) and not record.plan.running_gamma:
             # A busy reader stalls rounds but no solo run, so its time counts as overhead of the round.
             us = max(timing.round_us + timing.read_us - verdict.verify_us, 0)
             self._besides.add((1, gamma * self._draft_factor(record.length)), us / self._unit_us, weight)
@@ -135,7 +152,9 @@ class Costs:
         length = sum(one.length for one in self._present.values()) / max(len(self._present), 1)
         target = tuple(one.at(length) for one in self._target)
         rounds_us = session * unit_us, overhead * unit_us, token * unit_us * self._draft_factor(length)
-        return Prices(target, pace, *rounds_us, self._alone.solve()[0] * forward_us(target, 1), self.sessions)
+        alone_us, round_trip_us = self._alone.solve()[0] * forward_us(target, 1), self._measured.round_trip_us
+        draft_us = forward_us(draft, 1) * self._draft_factor(length) if (draft := self._measured.draft) else 0.0
+        return Prices(target, pace, *rounds_us, alone_us, self.sessions, draft_us * self.sessions, round_trip_us)
 
     def _update(self) -> None:
         measured = self._ask_measured()
@@ -145,7 +164,8 @@ class Costs:
         self._measured = measured
         if measured.draft:
             token = forward_us(measured.draft, 1) / self._unit_us
-            self._besides.draw_to((GUESSED_SHARE, token), (GUESS_WEIGHT, MEASURED_WEIGHT))
+            overhead = max(GUESSED_SHARE, measured.round_trip_us / self._unit_us)
+            self._besides.draw_to((overhead, token), (GUESS_WEIGHT, MEASURED_WEIGHT))
 
     def draft_prompt_us(self, num_tokens: int) -> float:
         """Return the microseconds in which the drafter reads ``num_tokens``; 0 if unknown."""

@@ -9,8 +9,9 @@ Like ``policy.Auto``, it sees only committed tokens and finished rounds.
 
 from dataclasses import replace
 
+from orchestrator.policy.auto.costs import LEAST_RUN
 from orchestrator.policy.auto.mode import ModeLearner
-from orchestrator.policy.auto.policy import MOST_SOLO, PROBE_ROUNDS
+from orchestrator.policy.auto.policy import PROBE_ROUNDS
 from orchestrator.policy.gates import AUTO_GAMMA, DrafterState, ExpectedPlan, Progress
 from specgate.types import ALWAYS_SOLO, RoundPlan, WhyAlone
 
@@ -61,6 +62,6 @@ class OnEvidence:
 
 def _alone(session: Progress, prepare: int) -> RoundPlan:
     """Return a solo plan; with ``prepare`` 0 the drafter gets no tokens."""
-    run = min(session.remaining, MOST_SOLO)
+    run = min(session.remaining, LEAST_RUN)
     why_alone = WhyAlone.NO_COPY if prepare else WhyAlone.NO_GAIN
     return RoundPlan(0, 0.0, ALWAYS_SOLO, run, prepare, keeps_warm=prepare > 0, why_alone=why_alone)

@@ -6,7 +6,8 @@ pending proposal: ``plan`` runs before the draft is requested, and a record arri
 Probes are counted, not random.
 """
 
-from orchestrator.policy.auto.choice import GammaChoice, RatedChoice
+from orchestrator.policy.auto.choice import RatedChoice
+from orchestrator.policy.auto.costs import LEAST_RUN
 from orchestrator.policy.auto.history import bucket_of
 from orchestrator.policy.auto.mode import ModeLearner
 from orchestrator.policy.gates import DrafterState, ExpectedPlan, Progress
@@ -14,8 +15,6 @@ from specgate.types import RoundPlan, WhyAlone
 
 PROBE_ROUNDS = 2
 """Rounds of one probe: in the second the drafter is ready and may have a prepared proposal."""
-MOST_SOLO = 64
-"""Tokens of one solo run. The policy cannot change within it; its round trip costs about 1 %."""
 
 
 class Auto:
@@ -35,10 +34,12 @@ class Auto:
         choice, bucket = found.choice, bucket_of(session.confidence)
         is_closed = bucket < choice.closed
         if not self._probes(found):
-            return _gated(choice, 0 if is_closed else choice.gamma, session)
+            return _gated(found, 0 if is_closed else choice.gamma, session)
         # A probe sets no gate at the verifier, so that this policy plans the next round as well.
         # It counts only once the drafter has read the text.
         self._probes_left -= is_closed and self._drafter.available
+        if choice.running:
+            return _running(found, min(session.remaining, LEAST_RUN))
         # After the last probe nothing needs preparing; 0 would let the drafter decide.
         return RoundPlan(choice.gamma, choice.stop_below, prepare=choice.gamma if self._probes_left else 1)
 
@@ -48,9 +49,9 @@ class Auto:
         if found is None:
             return ExpectedPlan(RoundPlan(1))
         choice = found.choice
-        if self._probes_left or not choice.drafts:
+        if self._probes_left or not choice.drafts or choice.running:
             return None
-        return ExpectedPlan(_gated(choice, choice.gamma, session), choice.solo_below)
+        return ExpectedPlan(_gated(found, choice.gamma, session), choice.solo_below)
 
     def _probes(self, found: RatedChoice) -> bool:
         """Return whether this round is a probe; begin one when it is due."""
@@ -63,10 +64,21 @@ class Auto:
         return self._probes_left > 0
 
 
-def _gated(choice: GammaChoice, gamma: int, session: Progress) -> RoundPlan:
-    """Return the plan of ``choice``, with its solo run at the verifier."""
-    run = min(session.remaining, MOST_SOLO) if choice.closed else 0
+def _gated(found: RatedChoice, gamma: int, session: Progress) -> RoundPlan:
+    """Return the plan of a choice, with its solo run at the verifier."""
+    choice, longest = found.choice, min(session.remaining, found.prices.longest_run)
+    if choice.running and choice.drafts:
+        return _running(found, longest)
+    run = longest if choice.closed else 0
     # The drafter prepares no more tokens than a round uses, and none if nothing is drafted.
     prepare, stop_below = (choice.gamma, choice.stop_below) if choice.drafts else (0, 0.0)
     why_alone = None if gamma else WhyAlone.GATE if choice.drafts else WhyAlone.NO_GAIN
     return RoundPlan(gamma, stop_below, choice.solo_below, run, prepare, choice.drafts, why_alone)
+
+
+def _running(found: RatedChoice, max_tokens: int) -> RoundPlan:
+    """Return the plan that takes what has arrived of a running draft, for so many tokens."""
+    choice = found.choice
+    gamma, solo_below = choice.gamma, choice.solo_below if choice.drafts else 0.0
+    ahead = found.prices.ahead(gamma)
+    return RoundPlan(0, 0.0, solo_below, max_tokens, gamma, True, WhyAlone.NOT_YET, gamma, ahead)

@@ -112,7 +112,7 @@ class Client:
     @property
     def branch_sets(self) -> list[BranchSet]:
         # What nobody is told of is seen nowhere else.
-        return self.session.ahead._branch_sets
+        return self.session.guesses._branch_sets
 
     @property
     def branches(self) -> dict[Ids, Branch]:

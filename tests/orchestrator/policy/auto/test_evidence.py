@@ -2,8 +2,8 @@
 
 from dataclasses import replace
 
+from orchestrator.policy.auto.costs import LEAST_RUN
 from orchestrator.policy.auto.learner import MAX_CHOICE, Learner
-from orchestrator.policy.auto.policy import MOST_SOLO
 from orchestrator.policy.gates import Policy, make_policy
 from specgate.types import ALWAYS_SOLO, RoundPlan, WhyAlone
 from tests.orchestrator.policy.auto.support import (
@@ -36,13 +36,13 @@ def a_policy(learner: Learner, drafter: Drafter | None = None) -> Policy:
 
 def test_the_target_goes_on_alone_beside_a_drafter_that_follows() -> None:
     plan = a_policy(a_learner()).plan(Progress(SURE))
-    assert plan == RoundPlan(0, 0.0, ALWAYS_SOLO, MOST_SOLO, prepare=GAMMA, why_alone=WhyAlone.NO_COPY)
+    assert plan == RoundPlan(0, 0.0, ALWAYS_SOLO, LEAST_RUN, prepare=GAMMA, why_alone=WhyAlone.NO_COPY)
 
 
 def test_what_is_announced_is_verified_and_the_target_goes_on_alone_behind_it() -> None:
     expected = a_policy(a_learner()).plan_ahead(Progress())
     assert expected is not None
-    alone = RoundPlan(0, 0.0, ALWAYS_SOLO, MOST_SOLO, prepare=GAMMA, why_alone=WhyAlone.NO_COPY)
+    alone = RoundPlan(0, 0.0, ALWAYS_SOLO, LEAST_RUN, prepare=GAMMA, why_alone=WhyAlone.NO_COPY)
     assert expected.plan == replace(alone, gamma=GAMMA)
     assert expected.least_confidence == 0.0
 

@@ -5,9 +5,9 @@ from functools import partial
 from statistics import mode
 
 from orchestrator.decode.request import GenerationRequest
-from orchestrator.policy.auto.costs import MeasuredCosts
+from orchestrator.policy.auto.costs import LEAST_RUN, MeasuredCosts
 from orchestrator.policy.auto.learner import MAX_CHOICE, Learner
-from orchestrator.policy.auto.policy import MOST_SOLO, PROBE_ROUNDS
+from orchestrator.policy.auto.policy import PROBE_ROUNDS
 from orchestrator.policy.gates import Gate, Policy
 from specgate.types import ALWAYS_SOLO, RoundPlan, SamplingParams, Verification, WhyAlone
 from tests.orchestrator.policy.auto.support import (
@@ -44,7 +44,7 @@ def test_the_first_plan_follows_from_what_the_services_told() -> None:
     cheap, dear = (Learner(partial(measured, us)).policy(REQUEST, THERE) for us in (DRAFT_US, FORWARD_US))
     assert cheap.plan(Progress()).gamma >= 2
     assert dear.plan(Progress()) == RoundPlan(
-        0, 0.0, ALWAYS_SOLO, MOST_SOLO, keeps_warm=False, why_alone=WhyAlone.NO_GAIN
+        0, 0.0, ALWAYS_SOLO, LEAST_RUN, keeps_warm=False, why_alone=WhyAlone.NO_GAIN
     )
 
 
@@ -139,7 +139,7 @@ def test_unsure_places_are_left_to_the_verifier() -> None:
     plan = policy.plan(Progress(SURE))
     assert plan.gamma > 3
     assert UNSURE < plan.solo_below < SURE
-    assert plan.max_solo_tokens == MOST_SOLO
+    assert plan.max_solo_tokens == LEAST_RUN
     assert policy.plan(Progress(SURE, remaining=5)).max_solo_tokens == 5
 
 
