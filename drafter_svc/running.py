@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 TELLS = 1e-30
 """A ``stop_below`` that no token is below: the draft tells how sure it is."""
 STEP = 4
-"""New tokens of a message where the client does not say: each takes the time of a short draft."""
+"""New tokens of the first message where the client does not say; each further one has twice as many."""
 
 
 class Running:
@@ -66,9 +66,11 @@ class Running:
             self._job = submit(self._run(announce))
 
     def _run(self, announce: Announce) -> Guessing:
-        draft = self._draft
+        draft, step = self._draft, self._step
         while len(draft.tokens) < self._ahead and self._goes_on(draft):
-            draft.limits = DraftLimits(0, min(len(draft.tokens) + self._step, self._ahead), TELLS)
+            draft.limits = DraftLimits(0, min(len(draft.tokens) + step, self._ahead), TELLS)
+            # The first tokens are awaited soon, those behind them later: fewer messages tell them.
+            step *= 2
             while len(draft.tokens) < draft.limits.gamma and self._goes_on(draft):
                 yield from self._add(draft)
                 draft.logits.clear()

@@ -158,7 +158,8 @@ class VerifySession:
             if self._interrupted:
                 emit(Verdict(request.round))
                 return None
-            proposal, budget, is_first = NO_PROPOSAL, budget - verdict.num_emitted, False
+            budget -= 1 if is_first else verdict.num_emitted
+            proposal, is_first = NO_PROPOSAL, False
 
     def _next_of_running(self, request: VerifyRequest) -> Proposal:
         """Return what comes next of the running draft; nothing behind an unsure token, or if the two do not agree."""

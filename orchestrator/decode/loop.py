@@ -69,6 +69,8 @@ class Rounds:
         self._drafting: asyncio.Task[tuple[Proposal, float]] | None = None
         self._pending = NO_PROPOSAL
         """The proposal whose verdict is awaited."""
+        self._agrees = False
+        """What is committed agrees with the running draft, which has tokens after it."""
         self._lookahead = Lookahead(session, drafter, policy)
         drafter.listen(self._send_ahead)
 
@@ -86,7 +88,8 @@ class Rounds:
             return
         self._pending = NO_PROPOSAL
         # A drafter that still owes an answer gets these tokens with the next round.
-        if self._session.plan.keeps_warm and (self._drafting is None or self._drafting.done()):
+        is_idle = self._drafting is None or self._drafting.done()
+        if self._session.plan.keeps_warm and is_idle and self._is_due():
             await self._drafter.draft(self._session.keep_warm())
 
     async def next(self) -> tuple[RoundPlan, Proposal]:
@@ -134,13 +137,31 @@ class Rounds:
             await before
         return NO_PROPOSAL if request is None else await self._drafter.draft(request), self._clock()
 
+    def _is_due(self) -> bool:
+        """Return whether the drafter is sent now what was committed.
+
+        A running draft is told at once of the token that it did not foresee. While it agrees, it only has to hear in
+        time how far it may go on; and until it agrees again, now and then what else was committed.
+        """
+        plan, agreed = self._session.plan, self._agrees
+        if not plan.running_gamma:
+            return True
+        self._agrees = self._running_goes_on()
+        if agreed and not self._agrees:
+            return True
+        return self._session.num_unsent >= max(plan.ahead // (2 if self._agrees else 16), 1)
+
+    def _running_goes_on(self) -> bool:
+        running = self._drafter.running
+        return running is not None and bool(running.after(self._session.committed, 1))
+
     def _send_ahead(self) -> None:
         # Only while a verdict is awaited: so the target is at most one round ahead of the reader.
         if self._next is not None:
             return
         if self._session.plan.running_gamma:
-            running = self._drafter.running
-            if running is not None and running.after(self._session.committed, 1):
+            self._agrees = self._running_goes_on()
+            if self._agrees and (running := self._drafter.running):
                 self._verifier.run_on(running)
         elif (follow_ups := self._lookahead.follow_ups(self._pending)) is not None:
             self._verifier.expect(follow_ups)

@@ -111,6 +111,11 @@ class Session:
         return self.opening_spec.max_length - len(self.committed)
 
     @property
+    def num_unsent(self) -> int:
+        """Committed tokens that the drafter was not sent yet."""
+        return len(self.committed) - self._num_sent
+
+    @property
     def output_token_ids(self) -> tuple[int, ...]:
         return tuple(self.committed[self.num_prompt_tokens :])
 

@@ -87,7 +87,7 @@ def running_us(text: TokenHistory, choice: GammaChoice, prices: Prices) -> float
         position += min(agreed, drafted) + 1
         if agreed <= drafted:
             start, start_us = position, now_us + prices.round_trip_us
-    return now_us
+    return now_us * prices.running_pace
 
 
 def cycle_us(outcome: RoundCounts, prices: Prices) -> float:
@@ -132,19 +132,15 @@ class RatedChoice(NamedTuple):
 
 
 def search(
-    text: TokenHistory, prices: Prices, max_gamma: int, last: GammaChoice | None, *, runs: bool = True
+    text: TokenHistory, prices: Prices, max_gamma: int, last: GammaChoice | None
 ) -> Generator[None, None, RatedChoice]:
-    """Return the best choice, or ``last`` if no other is clearly better. Yields after each rate, about 0.1 ms.
-
-    Args:
-        runs: whether a running draft can be asked for.
-    """
+    """Return the best choice, or ``last`` if no other is clearly better. Yields after each rate, about 0.1 ms."""
     rates: dict[GammaChoice, float] = {}
     gammas = range(1, max_gamma + 1)
     stops = range(max(len(text.ends), 1))
     yield from _rate_all(rates, [GammaChoice(0, gamma, stop) for gamma in gammas for stop in stops], text, prices)
     best_asked = max(rates, key=rates.__getitem__)
-    running = [GammaChoice(0, gamma, running=True) for gamma in RUNNING_GAMMAS if runs and gamma <= max_gamma]
+    running = [GammaChoice(0, gamma, running=True) for gamma in RUNNING_GAMMAS if prices.runs and gamma <= max_gamma]
     yield from _rate_all(rates, running, text, prices)
     best_open = max(rates, key=rates.__getitem__)
     gated = [GammaChoice(closed, gamma, best_asked.stop) for gamma in gammas for closed in range(1, NUM_BUCKETS)]

@@ -32,7 +32,7 @@ class _Seen(NamedTuple):
 
 class MeasuredCosts(NamedTuple):
     """Forward times that the services measured at load, fewest rows first; () if unknown. ``round_trip_us``, in
-    microseconds, is that to a verifier and to a drafter together.
+    microseconds, is that to a verifier and to a drafter together; 0 if unknown, or if one has no running drafts.
     """
 
     target: Sequence[ForwardCost] = ()
@@ -57,7 +57,8 @@ class Prices(NamedTuple):
     A forward takes ``pace`` times its time at load, plus ``session_us`` for each session after the first. A round takes
     ``overhead_us`` plus ``token_us`` per draft token besides its forward. ``sessions`` share the verifier. ``alone_us``
     is a token of a single session without drafting; a running drafter slows the target on shared cores. A running
-    draft brings a token every ``draft_us``, the first one ``round_trip_us`` after the verdict that it goes on from.
+    draft brings a token every ``draft_us``, the first one ``round_trip_us`` after the verdict that it goes on from; a
+    text with one takes ``running_pace`` times as long as that says.
     """
 
     target: Sequence[ForwardCost]
@@ -69,6 +70,7 @@ class Prices(NamedTuple):
     sessions: int = 1
     draft_us: float = 0.0
     round_trip_us: float = 0.0
+    running_pace: float = 1.0
 
     def forward_us(self, rows: float, sessions: float = 1.0) -> float:
         """Return the microseconds of a forward of ``rows`` in all, shared by ``sessions``."""
@@ -76,8 +78,15 @@ class Prices(NamedTuple):
 
     def can_pay(self, max_gamma: int) -> bool:
         """Return whether a draft with 100 % acceptance would beat the target alone."""
+        if self.runs and max(self.draft_us, self.forward_us(1 + max_gamma) / (1 + max_gamma)) < self.forward_us(1):
+            return True
         round_us = {g: self.forward_us(g + 1) + self.overhead_us + self.token_us * g for g in range(1, max_gamma + 1)}
         return any(us < (gamma + 1) * self.forward_us(1) for gamma, us in round_us.items())
+
+    @property
+    def runs(self) -> bool:
+        """Whether there are running drafts."""
+        return self.round_trip_us > 0
 
     @property
     def longest_run(self) -> int:
@@ -86,7 +95,8 @@ class Prices(NamedTuple):
 
     def ahead(self, gamma: int) -> int:
         """Return how many tokens a running draft has to be ahead for ``gamma`` to be there at each verdict."""
-        return min(int(self.round_trip_us / self.forward_us(1 + gamma) * (1 + gamma)) + 2 * gamma, MAX_GAMMA)
+        in_flight = int(self.round_trip_us / self.forward_us(1 + gamma)) * (1 + gamma)
+        return min(2 * in_flight + 4 * gamma, MAX_GAMMA)
 
 
 class Costs:

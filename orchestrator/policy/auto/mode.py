@@ -3,7 +3,7 @@
 from collections.abc import Callable, Generator, Iterator
 
 from orchestrator.policy.auto.choice import RatedChoice, search
-from orchestrator.policy.auto.costs import Costs, Prices
+from orchestrator.policy.auto.costs import LEAST_RUN, Costs, Prices
 from orchestrator.policy.auto.history import History
 from specgate.types import RoundRecord
 
@@ -13,6 +13,8 @@ EXPLORED = 0.01
 """Share of the time that probes may lose."""
 LEAST_LOSS = 0.02
 """Least loss that a probe is charged, as a share of a forward; it limits probes that seem free."""
+RUNNING_SHARE = 0.5
+"""Weight of what a running draft brought since the last search."""
 Pace = Callable[[Iterator[None]], None]
 """Runs all steps of some work, now or later."""
 
@@ -41,6 +43,7 @@ class ModeLearner:
         self._searched_at: dict[int, int] = {}
         self._num_verdicts = 0
         self._credit_us = 0.0
+        self._running = RunningPace()
 
     def observe(self, session: int, record: RoundRecord) -> None:
         """Learn from one verdict; an empty one is ignored."""
@@ -49,6 +52,7 @@ class ModeLearner:
             self._credit_us += EXPLORED * (record.timing.round_us or record.verdict.verify_us)
             if not (self._copies and record.undrafted):
                 self._history.add(record)
+            self._running.observe(record)
             self.costs.observe(session, record)
 
     def choice(self, max_gamma: int) -> RatedChoice | None:
@@ -91,9 +95,33 @@ class ModeLearner:
     def _prices(self) -> Prices | None:
         prices = self.costs.now()
         if prices is None or not self._copies:
-            return prices
-        return prices._replace(overhead_us=0.0, token_us=0.0, alone_us=prices.forward_us(1))
+            return prices and prices._replace(running_pace=self._running.pace)
+        alone_us = prices.forward_us(1)
+        return prices._replace(overhead_us=0.0, token_us=0.0, alone_us=alone_us, round_trip_us=0.0)
 
     def _search(self, prices: Prices, max_gamma: int, last: RatedChoice | None) -> Generator[None]:
         choice = last.choice if last else None
-        self._found[max_gamma] = yield from search(self._history.tokens(), prices, max_gamma, choice)
+        found = self._found[max_gamma] = yield from search(self._history.tokens(), prices, max_gamma, choice)
+        self._running.expect(1 / found.rate if found.choice.running else 0.0)
+
+
+class RunningPace:
+    """How much longer texts with a running draft take than was expected of them."""
+
+    def __init__(self) -> None:
+        self.pace = 1.0
+        self._expected_us, self._us, self._tokens = 0.0, 0, 0
+
+    def observe(self, record: RoundRecord) -> None:
+        """Learn from a verdict."""
+        if record.plan.running_gamma and record.timing.typical and self._expected_us:
+            self._us += record.verdict.verify_us
+            self._tokens += record.num_tokens
+
+    def expect(self, token_us: float) -> None:
+        """Take what was seen since the last time into account; from now on a token is expected to take ``token_us``."""
+        if self._tokens >= LEAST_RUN:
+            seen = self.pace * self._us / (self._tokens * self._expected_us)
+            self.pace += RUNNING_SHARE * (min(max(seen, 0.5), 4.0) - self.pace)
+            self._us = self._tokens = 0
+        self._expected_us = token_us
