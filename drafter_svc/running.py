@@ -47,12 +47,12 @@ class Running:
         """Hold ``token_ids``, which were committed at ``start``, against the draft; what agrees of it stays."""
         draft, self._ahead, self._step = self._draft, request.running, request.prepare or STEP
         kept = common_prefix_length(draft.sequence.token_ids[start:], token_ids)
-        if kept < len(token_ids):
-            self.stop()
-            draft.sequence.truncate(start + kept)
-            draft.sequence.append(token_ids[kept:])
-        else:
+        if kept == len(token_ids) and draft.start == start:
             del draft.tokens[:kept]
+            return
+        self.stop()
+        draft.sequence.truncate(start + kept)
+        draft.sequence.append(token_ids[kept:])
 
     def stop(self) -> None:
         """Draft no more, and forget what was drafted; the sequence keeps its tokens."""

@@ -143,13 +143,14 @@ class VerifySession:
         if proposal is None:
             emit(Verdict(request.round))
             return None
-        budget, is_first = request.max_solo_tokens, True
+        end, is_first = self.spec.max_length if request.max_solo_tokens else 0, True
         while True:
-            start, running = len(self.sequence), self._next_of_running(request) if not len(proposal) else NO_PROPOSAL
+            start, running = len(self.sequence), NO_PROPOSAL if len(proposal) else self._next_of_running(request, end)
             solo = not (is_first or len(running))
-            verdict = yield from self._judge(running if len(running) else proposal, request, solo, budget)
+            verdict = yield from self._judge(running if len(running) else proposal, request, solo, end)
             if is_first:
                 self._solo_start = len(self.sequence)
+                end = self._solo_start + request.max_solo_tokens
             number, following = self._following(verdict, start)
             verdict = replace(verdict, draft_token_ids=running.draft_token_ids)
             emit(replace(verdict, last=True, follow_up=number) if number else verdict)
@@ -158,14 +159,13 @@ class VerifySession:
             if self._interrupted:
                 emit(Verdict(request.round))
                 return None
-            budget -= 1 if is_first else verdict.num_emitted
             proposal, is_first = NO_PROPOSAL, False
 
-    def _next_of_running(self, request: VerifyRequest) -> Proposal:
+    def _next_of_running(self, request: VerifyRequest, end: int) -> Proposal:
         """Return what comes next of the running draft; nothing behind an unsure token, or if the two do not agree."""
         if self._running is None or not request.running_gamma or self._confidence < request.solo_below:
             return NO_PROPOSAL
-        most = min(request.running_gamma, self.num_remaining - 1)
+        most = max(min(request.running_gamma, min(end, self.spec.max_length) - len(self.sequence) - 1), 0)
         proposal = Proposal(self._running.after(self.sequence.token_ids, most))
         return proposal.as_certain() if self.spec.rejects else proposal
 
@@ -209,7 +209,7 @@ class VerifySession:
         return rest
 
     def _judge(
-        self, proposal: Proposal, request: VerifyRequest, solo: bool, solo_budget: int
+        self, proposal: Proposal, request: VerifyRequest, solo: bool, end: int
     ) -> Generator[ForwardRequest, ForwardResult, Verdict]:
         """Run the proposal through the target in one forward, commit what stands, return the verdict."""
         start, draft = len(self.sequence), proposal.draft_token_ids
@@ -228,7 +228,7 @@ class VerifySession:
         self._finished = finish_reason is not None
         confidences = confidences_of(answer, emitted)
         confidence = self._confidence = confidences[-1]
-        goes_on = not self._finished and solo_budget > 0
+        goes_on = not self._finished and len(self.sequence) < end
         goes_on &= confidence < request.solo_below or request.running_gamma > 0
         return Verdict(
             round=request.round,

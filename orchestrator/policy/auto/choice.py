@@ -146,8 +146,12 @@ def search(
     gated = [GammaChoice(closed, gamma, best_asked.stop) for gamma in gammas for closed in range(1, NUM_BUCKETS)]
     if best_open.running:
         gated += [best_open._replace(closed=closed) for closed in range(1, NUM_BUCKETS)]
-    yield from _rate_all(rates, [*gated, best_open._replace(closed=NUM_BUCKETS)], text, prices)
+    alone = best_open._replace(closed=NUM_BUCKETS)
+    yield from _rate_all(rates, [*gated, alone], text, prices)
     best = max(rates, key=rates.__getitem__)
+    if best.running and rates[best] < SWITCH_GAIN * rates[alone]:
+        # A draft that never comes in time changes nothing, and takes a drafter's time.
+        best = alone
     if last is not None:
         # What the draft was sure of may be forgotten.
         last = last if last.stop in stops else last._replace(stop=0)

@@ -1,0 +1,56 @@
+"""Running drafts change when tokens come, and nothing else, however far away the services are."""
+
+from contextlib import AsyncExitStack
+from dataclasses import replace
+from typing import NamedTuple
+
+import pytest
+
+from orchestrator.decode.request import GenerationRequest
+from orchestrator.decode.text import TextTokenizer
+from specgate.types import Gate, SamplingParams
+from specgate_lab.network.delay_proxy import DelayProxy
+from tests.support.orchestrating import connected, expect_texts, run_all
+from tests.support.running_policy import AlwaysRunning
+from tests.support.services import HELD_OUT_PROMPTS, PAIR, Service
+
+SAMPLINGS = {
+    "greedy": SamplingParams(temperature=0.0),
+    "temperature 1": SamplingParams(temperature=1.0),
+    "penalties": SamplingParams(temperature=0.8, repetition_penalty=1.2, presence_penalty=0.5, min_p=0.05),
+}
+POLICIES = [AlwaysRunning(1, 4), AlwaysRunning(4, 16), AlwaysRunning(8, 64, solo_below=0.5, run_tokens=1000)]
+
+
+class Place(NamedTuple):
+    endpoint: str
+
+
+@pytest.mark.parametrize("away_ms", [0, 6])
+@pytest.mark.parametrize("sampling", SAMPLINGS)
+async def test_the_text_is_that_of_the_target_alone(
+    drafter: Service, verifier: Service, sampling: str, away_ms: int
+) -> None:
+    tokenizer = TextTokenizer.load(str(PAIR / "target"))
+    assert tokenizer is not None
+    prompts = [tuple(tokenizer.encode(text)) for text in HELD_OUT_PROMPTS[:6]]
+    alone = [GenerationRequest(ids, SAMPLINGS[sampling], 64, seed=seed, gamma=0) for seed, ids in enumerate(prompts)]
+    asked = [replace(one, gamma=None, gate=Gate.AUTO) for one in alone]
+    async with AsyncExitStack() as stack:
+        places = []
+        for service in (drafter, verifier):
+            proxy = DelayProxy(service.endpoint, away_ms / 2000)
+            places.append(Place(await proxy.start()))
+            stack.push_async_callback(proxy.stop)
+        orchestrator = await stack.enter_async_context(connected(places[:1], places[1:]))
+        expected = [one.token_ids for one in await run_all(orchestrator, alone)]
+        learner, accepted = orchestrator.learner, 0
+        for policy in POLICIES:
+            orchestrator.learner = policy
+            generations = await run_all(orchestrator, asked)
+            expect_texts(str(policy), generations, expected)
+            accepted += sum(one.stats.accepted for one in generations)
+            assert sum(one.stats.drafter_failures + one.stats.verifier_failovers for one in generations) == 0
+        assert accepted > 0
+        orchestrator.learner = learner
+        expect_texts("auto", await run_all(orchestrator, asked), expected)
