@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from drafter_svc.sources.source import Announce, RoundOrder, Submit
-from drafter_svc.sources.suffix import SuffixText, until_stop
+from drafter_svc.sources.suffix import LEAST_MATCH, SuffixText, until_stop
 from specgate.service.text import TextPool
 from specgate.types import (
     MAX_GAMMA,
@@ -13,6 +13,7 @@ from specgate.types import (
     DraftMethod,
     DraftRequest,
     Proposal,
+    RunningDraft,
     SessionSpec,
     TokenIds,
 )
@@ -39,7 +40,8 @@ class SuffixSession:
         self.last_proposal: Sequence[int] = ()
         self.was_announced = False
         self._pool = pool
-        self._gamma = DEFAULT_ANNOUNCED
+        self._gamma, self._ahead = DEFAULT_ANNOUNCED, 0
+        self._running: RunningDraft | None = None
         self._announced: dict[TokenIds, TokenIds] = {}
         committed = spec.committed_token_ids
         self._held = pool.take(len(committed))
@@ -66,7 +68,7 @@ class SuffixSession:
         if request.gamma or request.prepare:
             self._gamma = request.prepare or request.gamma
         drafted = known[: request.gamma] or self._draft(request.gamma)
-        self.was_announced = bool(known) and request.gamma > 0
+        self.was_announced, self._ahead = bool(known) and request.gamma > 0, request.running
         self.last_proposal = drafted
         proposal = Proposal(
             drafted,
@@ -81,12 +83,24 @@ class SuffixSession:
         """See ``LookAhead``: announce what follows if the target continues the copy, for one round and for two."""
         if announce is None or self._is_full:
             return
+        if self._ahead:
+            self._run_on(announce)
+            return
         # The verifier continues with it if its first token came true.
         chain = self._draft(MAX_GAMMA, self.last_proposal, awaited=1)
         proposals = tuple(self._expected(tuple(self.last_proposal), chain))
         if proposals:
             self._announced = {one.token_ids: one.draft_token_ids for one in proposals}
             announce(Announcement(self._order.num_committed, proposals, self._gamma))
+
+    def _run_on(self, announce: Announce) -> None:
+        """Tell what the text goes on with if it goes on with the copy; not again what is known from the last time."""
+        copied, position = self._draft(self._ahead, awaited=1), self._order.num_committed
+        known = self._running.after(self._text.token_ids, MAX_GAMMA) if self._running else ()
+        if copied and (not known or copied[: len(known)] != known or 2 * len(known) < len(copied)):
+            num_awaited = 0 if self._text.match.length >= LEAST_MATCH else 1
+            self._running = RunningDraft(position, copied, DraftMethod.SUFFIX, num_awaited=num_awaited)
+            announce(self._running)
 
     def free(self) -> None:
         """See ``SourceSession``."""

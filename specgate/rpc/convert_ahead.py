@@ -86,6 +86,7 @@ def running_draft_to_pb(draft: RunningDraft) -> pb2.RunningDraft:
         draft_token_ids=draft.draft_token_ids,
         draft_confidences=draft.draft_confidences,
         method=draft_method_to_pb(draft.method),
+        num_awaited=draft.num_awaited,
     )
 
 
@@ -93,7 +94,8 @@ def running_draft_from_pb(pb: pb2.RunningDraft) -> RunningDraft:
     check_length("running.draft_token_ids", pb.draft_token_ids, 1, MAX_GAMMA)
     ids = tuple(pb.draft_token_ids)
     confidences = confidences_from_pb("running.draft_confidences", pb.draft_confidences, len(ids))
-    return RunningDraft(pb.position, ids, draft_method_from_pb(pb.method), confidences)
+    check_range("running.num_awaited", pb.num_awaited, 0, len(ids))
+    return RunningDraft(pb.position, ids, draft_method_from_pb(pb.method), confidences, pb.num_awaited)
 
 
 def _methods_to_pb(proposals: Sequence[AnnouncedProposal]) -> Sequence[pb2.DraftMethod]:

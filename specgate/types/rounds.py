@@ -127,19 +127,21 @@ class VerifyRequest:
 
 class RunningDraft(NamedTuple):
     """What may come after the committed length ``position``, drafted without being asked for. It replaces the one
-    before. ``draft_confidences`` as in a ``Proposal``.
+    before. ``draft_confidences`` as in a ``Proposal``. Its first ``num_awaited`` tokens are not to be verified: the
+    others are of use behind them alone.
     """
 
     position: int
     draft_token_ids: TokenIds
     method: DraftMethod = DraftMethod.MODEL
     draft_confidences: tuple[float, ...] = ()
+    num_awaited: int = 0
 
     def after(self, committed: Sequence[int], gamma: int) -> TokenIds:
         """Return its next tokens after ``committed``, up to ``gamma``; () if the two do not agree or it has no more."""
-        num_passed = len(committed) - self.position
-        drafted = self.draft_token_ids
-        if not 0 <= num_passed < len(drafted) or tuple(committed[self.position :]) != drafted[:num_passed]:
+        drafted, num_passed = self.draft_token_ids, len(committed) - self.position
+        is_within = self.num_awaited <= num_passed < len(drafted)
+        if not is_within or tuple(committed[self.position :]) != drafted[:num_passed]:
             return ()
         return drafted[num_passed : num_passed + gamma]
 

@@ -144,16 +144,18 @@ class Proposal(_message.Message):
     def __init__(self, draft_token_ids: _Optional[_Iterable[int]] = ..., draft_probs: _Optional[_Iterable[_Union[SparseDistribution, _Mapping]]] = ...) -> None: ...
 
 class RunningDraft(_message.Message):
-    __slots__ = ("position", "draft_token_ids", "draft_confidences", "method")
+    __slots__ = ("position", "draft_token_ids", "draft_confidences", "method", "num_awaited")
     POSITION_FIELD_NUMBER: _ClassVar[int]
     DRAFT_TOKEN_IDS_FIELD_NUMBER: _ClassVar[int]
     DRAFT_CONFIDENCES_FIELD_NUMBER: _ClassVar[int]
     METHOD_FIELD_NUMBER: _ClassVar[int]
+    NUM_AWAITED_FIELD_NUMBER: _ClassVar[int]
     position: int
     draft_token_ids: _containers.RepeatedScalarFieldContainer[int]
     draft_confidences: _containers.RepeatedScalarFieldContainer[float]
     method: DraftMethod
-    def __init__(self, position: _Optional[int] = ..., draft_token_ids: _Optional[_Iterable[int]] = ..., draft_confidences: _Optional[_Iterable[float]] = ..., method: _Optional[_Union[DraftMethod, str]] = ...) -> None: ...
+    num_awaited: int
+    def __init__(self, position: _Optional[int] = ..., draft_token_ids: _Optional[_Iterable[int]] = ..., draft_confidences: _Optional[_Iterable[float]] = ..., method: _Optional[_Union[DraftMethod, str]] = ..., num_awaited: _Optional[int] = ...) -> None: ...
 
 class Branches(_message.Message):
     __slots__ = ("num_accepted", "num_draft_tokens", "token_ids")

@@ -2,12 +2,13 @@
 
 from contextlib import AsyncExitStack
 from dataclasses import replace
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import pytest
 
 from orchestrator.decode.request import GenerationRequest
 from orchestrator.decode.text import TextTokenizer
+from orchestrator.policy.auto.learner import Learner
 from specgate.types import Gate, SamplingParams
 from specgate_lab.network.delay_proxy import DelayProxy
 from tests.support.orchestrating import connected, expect_texts, run_all
@@ -46,7 +47,7 @@ async def test_the_text_is_that_of_the_target_alone(
         expected = [one.token_ids for one in await run_all(orchestrator, alone)]
         learner, accepted = orchestrator.learner, 0
         for policy in POLICIES:
-            orchestrator.learner = policy
+            orchestrator.learner = cast(Learner, policy)
             generations = await run_all(orchestrator, asked)
             expect_texts(str(policy), generations, expected)
             accepted += sum(one.stats.accepted for one in generations)

@@ -1,18 +1,16 @@
 """``auto`` for one session whose drafter copies from the text: uses announced drafts when they pay.
 
-The target decodes alone and never waits. The drafter follows the text and announces a draft when it finds a match; the
-target verifies it in its next forward (see ``FollowUps``). So a text without matches costs nothing. The match sets the
-length of a draft; this policy chooses the confidence above which drafts are used.
+The target never waits. The drafter follows the text and sends a running draft when it finds a match; the target takes
+it in its next forward. So a text without matches costs nothing. The match sets the length of a draft; this policy
+chooses the confidence above which drafts are used.
 
 Like ``policy.Auto``, it sees only committed tokens and finished rounds.
 """
 
-from dataclasses import replace
-
 from orchestrator.policy.auto.costs import LEAST_RUN
 from orchestrator.policy.auto.mode import ModeLearner
 from orchestrator.policy.auto.policy import PROBE_ROUNDS
-from orchestrator.policy.gates import AUTO_GAMMA, DrafterState, ExpectedPlan, Progress
+from orchestrator.policy.gates import AUTO_GAMMA, DrafterState, Progress
 from specgate.types import ALWAYS_SOLO, RoundPlan, WhyAlone
 
 
@@ -29,21 +27,15 @@ class OnEvidence:
 
     def plan(self, session: Progress) -> RoundPlan:
         """Return the next round's plan: the target alone, with a drafter that follows the text if drafts pay."""
-        gamma = self._gamma()
-        if gamma and not self._drafter.available:
-            self._drafter.want()
-        return _alone(session, gamma)
-
-    def plan_ahead(self, session: Progress) -> ExpectedPlan | None:
-        """Return the plan of a round whose draft was announced."""
+        gamma, run = self._gamma(), min(session.remaining, LEAST_RUN)
+        if not gamma:
+            return RoundPlan(0, 0.0, ALWAYS_SOLO, run, keeps_warm=False, why_alone=WhyAlone.NO_GAIN)
         found = self._mode.choice(self._max_gamma)
-        solo_below = 0.0
-        if found is not None and found.choice.drafts:
-            solo_below = found.choice.solo_below
-        elif found is not None and not self._probes_left:
-            return None
-        plan = replace(_alone(session, self._longest), gamma=self._longest)
-        return ExpectedPlan(plan, solo_below)
+        solo_below = found.choice.solo_below if found is not None and found.choice.drafts else 0.0
+        return RoundPlan(0, 0.0, solo_below, run, gamma, True, WhyAlone.NO_COPY, gamma, gamma)
+
+    def plan_ahead(self, session: Progress) -> None:
+        """Return None: nothing is asked for."""
 
     def _gamma(self) -> int:
         """Return the longest draft that may be announced; 0 if drafts do not pay now."""
@@ -58,10 +50,3 @@ class OnEvidence:
             # The first round of a probe has no draft yet.
             self._probes_left = PROBE_ROUNDS + 1
         return self._longest
-
-
-def _alone(session: Progress, prepare: int) -> RoundPlan:
-    """Return a solo plan; with ``prepare`` 0 the drafter gets no tokens."""
-    run = min(session.remaining, LEAST_RUN)
-    why_alone = WhyAlone.NO_COPY if prepare else WhyAlone.NO_GAIN
-    return RoundPlan(0, 0.0, ALWAYS_SOLO, run, prepare, keeps_warm=prepare > 0, why_alone=why_alone)

@@ -44,7 +44,7 @@ class Learner:
 
     def policy(self, request: Asked, drafter: DrafterState) -> Auto | OnEvidence:
         """Return the policy of one session with this drafter."""
-        if self._copies():
+        if self._running_copies():
             longest = MAX_CHOICE if request.gamma is None else min(request.gamma, MAX_CHOICE)
             return OnEvidence(self._mode(request), drafter, longest)
         return Auto(self._mode(request), drafter, min(request.max_gamma, MAX_CHOICE))
@@ -56,8 +56,12 @@ class Learner:
         """
         return None if request.stop_below else Observer(self._mode(request), next(self._sessions))
 
+    def _running_copies(self) -> bool:
+        prices = self.costs.now()
+        return self._copies() and prices is not None and prices.runs
+
     def _mode(self, request: Asked) -> "ModeLearner":
-        copies = self._copies()
+        copies = self._running_copies()
         mode = *mode_of(request), copies
         return self._modes.setdefault(mode, ModeLearner(self.costs, self._pace, copies=copies))
 

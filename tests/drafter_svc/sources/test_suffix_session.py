@@ -9,10 +9,10 @@ from drafter_svc.sources.suffix_session import SuffixSession
 from specgate.errors import KVCacheFull, OutOfSync
 from specgate.service.text import TextPool
 from specgate.types import (
-    Announcement,
     DraftMethod,
     DraftRequest,
     Proposal,
+    RunningDraft,
     SamplingParams,
     SparseDistribution,
     Verification,
@@ -29,12 +29,12 @@ class Client:
     def __init__(self, prompt: Sequence[int] = COPY, num_tokens: int = 1000, **fields: Any) -> None:
         self.pool = TextPool(num_tokens)
         self.session = SuffixSession(make_spec(prompt_token_ids=tuple(prompt), **fields), self.pool)
-        self.announced: list[Announcement] = []
+        self.announced: list[Any] = []
         self._length, self._round = len(prompt), 0
 
-    def ask(self, token_ids: Sequence[int] = (), gamma: int = 0, prepare: int = 0) -> Proposal:
+    def ask(self, token_ids: Sequence[int] = (), gamma: int = 0, prepare: int = 0, running: int = 0) -> Proposal:
         self._round += 1
-        request = DraftRequest(self._round, self._length, tuple(token_ids), gamma, 0.0, prepare)
+        request = DraftRequest(self._round, self._length, tuple(token_ids), gamma, 0.0, prepare, running)
         self._length += len(token_ids)
         work = self.session.draft(request)
         with pytest.raises(StopIteration) as stop:
@@ -84,6 +84,19 @@ def test_what_was_announced_is_what_is_drafted() -> None:
     # Then what comes behind the proposal, if all of it stands and the copy goes on.
     assert client.announced[-1].position == 12
     assert client.announced[-1].proposals[0].token_ids == (5, 6, 7)
+
+
+def test_a_running_draft_is_told_once_as_far_as_its_evidence_goes() -> None:
+    client = Client(COPY[:-2])
+    client.ask(running=16)
+    # One token is no evidence: what follows the next one is, if it comes true.
+    (first,) = client.announced
+    assert first == RunningDraft(7, (6, 7, 8, 9), DraftMethod.SUFFIX, num_awaited=1)
+    client.ask((6,), running=16)
+    client.ask((7,), running=16)
+    assert client.announced[1:] == [RunningDraft(9, (8, 9, 10, 5, 6, 7), DraftMethod.SUFFIX)]
+    client.ask((1,), running=16)
+    assert len(client.announced) == 2
 
 
 def test_a_copy_ends_with_a_stop_token() -> None:

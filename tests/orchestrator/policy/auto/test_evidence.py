@@ -1,11 +1,11 @@
-"""``auto`` where the drafter copies: nothing is asked, and what is announced is taken where it pays."""
+"""``auto`` where the drafter copies: nothing is asked, and what has arrived is taken where it pays."""
 
 from dataclasses import replace
 
 from orchestrator.policy.auto.costs import LEAST_RUN
 from orchestrator.policy.auto.learner import MAX_CHOICE, Learner
 from orchestrator.policy.gates import Policy, make_policy
-from specgate.types import ALWAYS_SOLO, RoundPlan, WhyAlone
+from specgate.types import RoundPlan, WhyAlone
 from tests.orchestrator.policy.auto.support import (
     FORWARD_US,
     REQUEST,
@@ -26,7 +26,9 @@ def a_learner(row_share: float = 0.03) -> Learner:
     """Return one of a target whose further rows take so much of a forward, and of a drafter that copies."""
     costs = measured(draft_us=1)
     one, wide = costs.target
-    told = costs._replace(target=(one, wide._replace(forward_us=int(FORWARD_US * (1 + row_share * (wide.rows - 1))))))
+    told = costs._replace(
+        round_trip_us=10.0, target=(one, wide._replace(forward_us=int(FORWARD_US * (1 + row_share * (wide.rows - 1)))))
+    )
     return Learner(lambda: told, copies=lambda: True)
 
 
@@ -34,20 +36,15 @@ def a_policy(learner: Learner, drafter: Drafter | None = None) -> Policy:
     return make_policy(REQUEST, drafter or Drafter(), learner)
 
 
-def test_the_target_goes_on_alone_beside_a_drafter_that_follows() -> None:
-    plan = a_policy(a_learner()).plan(Progress(SURE))
-    assert plan == RoundPlan(0, 0.0, ALWAYS_SOLO, LEAST_RUN, prepare=GAMMA, why_alone=WhyAlone.NO_COPY)
+def test_the_target_takes_what_has_arrived_and_never_waits() -> None:
+    policy = a_policy(a_learner())
+    assert policy.plan(Progress(SURE)) == RoundPlan(
+        0, 0.0, 0.0, LEAST_RUN, prepare=GAMMA, why_alone=WhyAlone.NO_COPY, running_gamma=GAMMA, ahead=GAMMA
+    )
+    assert policy.plan_ahead(Progress()) is None
 
 
-def test_what_is_announced_is_verified_and_the_target_goes_on_alone_behind_it() -> None:
-    expected = a_policy(a_learner()).plan_ahead(Progress())
-    assert expected is not None
-    alone = RoundPlan(0, 0.0, ALWAYS_SOLO, LEAST_RUN, prepare=GAMMA, why_alone=WhyAlone.NO_COPY)
-    assert expected.plan == replace(alone, gamma=GAMMA)
-    assert expected.least_confidence == 0.0
-
-
-def test_it_wants_its_drafter_when_it_plans_and_not_when_it_looks_ahead() -> None:
+def test_it_wants_its_drafter_when_it_plans() -> None:
     class Absent(Drafter):
         num_wanted = 0
 
@@ -56,8 +53,6 @@ def test_it_wants_its_drafter_when_it_plans_and_not_when_it_looks_ahead() -> Non
 
     drafter = Absent(available=False)
     policy = a_policy(a_learner(), drafter)
-    policy.plan_ahead(Progress())
-    assert drafter.num_wanted == 0
     assert policy.plan(Progress(SURE)).why_alone is WhyAlone.NO_DRAFTER
     assert drafter.num_wanted == 1
 
@@ -90,4 +85,9 @@ def test_copies_that_are_wrong_are_not_verified_any_more_but_tried_now_and_then(
     told = sum(plan.keeps_warm for plan in plans)
     assert 0 < told < len(plans) // 4
     assert {plan.gamma for plan in plans} == {0}
-    assert policy.plan_ahead(Progress()) is None or plans[-1].keeps_warm
+
+
+def test_services_without_running_drafts_are_asked() -> None:
+    costs = measured(draft_us=1)
+    policy = a_policy(Learner(lambda: costs, copies=lambda: True))
+    assert policy.plan(Progress(SURE)).gamma > 0
