@@ -96,6 +96,7 @@ class FakeDrafter:
     closed: bool = False
     num_proposals: int = 0
     on_announcement: OnAnnouncement = lambda: None
+    running: RunningDraft | None = None
     known: Announcer = field(default_factory=Announcer)
 
     def __post_init__(self) -> None:
@@ -118,6 +119,8 @@ class FakeDrafter:
         self.told += request.token_ids
         self.known.commit(request)
         if request.gamma == 0:
+            if request.running:
+                asyncio.get_running_loop().call_later(self.delay_s, self._run_on, request, tuple(self.told))
             return Proposal()
         await asyncio.sleep(self.delay_s if self.num_proposals else self.prefill_s)
         fault = self.faults.get(self.num_proposals)
@@ -130,6 +133,11 @@ class FakeDrafter:
             self.known.add(self._announcement(proposal.draft_token_ids, request))
             self.on_announcement()
         return replace(proposal, draft_us=proposal.draft_us + int(1e6 * self.token_s * len(proposal)))
+
+    def _run_on(self, request: DraftRequest, told: TokenIds) -> None:
+        drafted = self._propose(told, replace(request, gamma=request.running)).draft_token_ids
+        self.running = RunningDraft(self.spec.first_position + len(told), drafted)
+        self.on_announcement()
 
     def expected(self, position: int) -> Collection[TokenIds]:
         return self.known.expected(position)
@@ -204,7 +212,9 @@ class FakeVerifier:
                 yield await _misbehave(fault, Verdict(request.round, num_accepted=len(draft) + 1, token_id=1))
             await asyncio.sleep(self.delay_s)
             start = len(self.committed)
-            verdict = self._follow(self._judge(request, draft, solo, budget), start)
+            running = self.running.after(self.committed, request.running_gamma) if self.running and not draft else ()
+            verdict = self._judge(request, running or draft, solo and not running, budget)
+            verdict = self._follow(replace(verdict, draft_token_ids=running), start)
             last = verdict.last
             yield verdict
             draft, solo, budget = (), True, budget - 1
@@ -221,7 +231,7 @@ class FakeVerifier:
             self.committed.append(token_id)
             confidences.append(self.model.confidence(self.committed))
         confidence = confidences[-1]
-        goes_on = reason is None and confidence < request.solo_below and budget > 0
+        goes_on = reason is None and (confidence < request.solo_below or request.running_gamma > 0) and budget > 0
         return Verdict(
             request.round, num_accepted, own, confidence=confidence, solo=solo, last=not goes_on, finish_reason=reason,
             accepted_confidences=tuple(confidences[:num_accepted]), verify_us=100, forward_us=90, batch_sessions=1,
