@@ -213,7 +213,9 @@ async def _connect(
     draft_pool: Pool | None = None
     if settings.drafter is not None:
         draft_pool = TimedPool("drafter", _pool("drafter", settings.drafter, drafters, DRAFTER_WAIT_S, tls), waits)
-    return await Orchestrator.connect(pool, draft_pool, tokenizer, tls=tls, timeouts=Timeouts(failover_s=wait_s))
+    timeouts, defaults = Timeouts(failover_s=wait_s), settings.defaults
+    price = defaults.drafter_price if defaults.objective == "cost" else None
+    return await Orchestrator.connect(pool, draft_pool, tokenizer, tls=tls, timeouts=timeouts, drafter_price=price)
 
 
 def _pool(

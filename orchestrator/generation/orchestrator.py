@@ -50,6 +50,7 @@ class Orchestrator:
         timeouts: Timeouts,
         wrap_call: WrapCall | None,
         dialer: Dialer | None = None,
+        drafter_price: float | None = None,
     ) -> None:
         self.tokenizer = tokenizer
         self.target_info: ModelInfo
@@ -61,7 +62,7 @@ class Orchestrator:
         self._known_drafters: KnownDrafters
         self._round_trip_us = 0.0
         """To a verifier."""
-        self.learner = Learner(self.measured_costs, between_events, self._copies)
+        self.learner = Learner(self.measured_costs, between_events, self._copies, drafter_price)
         self._running: WeakSet[Generation] = WeakSet()
 
     @classmethod
@@ -75,6 +76,7 @@ class Orchestrator:
         timeouts: Timeouts = Timeouts(),
         wrap_call: WrapCall | None = None,
         dialer: Dialer | None = None,
+        drafter_price: float | None = None,
     ) -> Self:
         """Return an orchestrator after one service of each pool has reported its model, and the two fit together.
 
@@ -84,13 +86,14 @@ class Orchestrator:
         Args:
             wrap_call: wraps the gRPC call of every session.
             dialer: opens sessions without gRPC; then ``tls`` and ``wrap_call`` have no effect.
+            drafter_price: what ``auto`` is after, see ``Prices``.
 
         Raises:
             ServiceUnavailable: no verifier answers.
             TokenizerMismatch: two tokenizers differ; the message names the component.
             InvalidArgument: an address belongs to no service of its kind.
         """
-        orchestrator = cls(verifiers, drafters, tokenizer, tls, timeouts, wrap_call, dialer)
+        orchestrator = cls(verifiers, drafters, tokenizer, tls, timeouts, wrap_call, dialer, drafter_price)
         try:
             await orchestrator._meet_services()
         except BaseException:

@@ -25,6 +25,7 @@ from specgate_lab.report import ResultsFile, can_draw
 from specgate_lab.tune.advice import Advice, FinalRound, advise, finalists
 from specgate_lab.tune.candidates import DrafterChoice, default_choice, drafters_of
 from specgate_lab.tune.compare import SHORT_PROMPTS, Comparison, two_modes
+from specgate_lab.tune.placement import placement
 from specgate_lab.tune.recording import few_enough, record_answers, spread
 from specgate_lab.tune.report import draw_advice, print_choices, write_config
 from specgate_lab.tune.versus_target import of_length, seeded
@@ -74,6 +75,7 @@ class TuneOptions:
 
 @takes_groups
 def tune(
+    context: typer.Context,
     models: ModelOptions,
     sampling: SamplingOptions,
     options: TuneOptions,
@@ -86,6 +88,8 @@ def tune(
 
     The advice may be to draft nothing.
     """
+    if context.invoked_subcommand:
+        return
     _check_models(models)
     drafters = drafters_of(models, options.source_skip, options.methods)
     request = request_for(models, DraftingOptions(verification=verification), sampling)
@@ -154,3 +158,7 @@ def _affordable(
         return requests
     log.print(f"the best ones answer {count} of {len(requests)} prompts: raise --budget-s for more", style="yellow")
     return spread(requests, count)
+
+
+app = typer.Typer(name="tune", invoke_without_command=True, callback=tune, help=tune.__doc__)
+app.command()(placement)

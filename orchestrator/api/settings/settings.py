@@ -89,7 +89,11 @@ class GatewaySettings(StrictSettings):
 
 
 class Defaults(StrictSettings):
-    """Values for what a request leaves out. ``gamma`` and ``gate_threshold`` None are the gate's own."""
+    """Values for what a request leaves out. ``gamma`` and ``gate_threshold`` None are the gate's own.
+
+    ``objective`` is what the gate ``auto`` is after: a request's rate, or cheap tokens. For these a second of the
+    drafter costs ``drafter_price`` seconds of the verifier.
+    """
 
     gamma: int | None = Field(None, ge=0, le=MAX_GAMMA)
     gate: Gate = DEFAULT_GATE
@@ -97,6 +101,8 @@ class Defaults(StrictSettings):
     draft_threshold: float | None = Field(None, ge=0, le=1)
     verification: Verification = Verification.SHARED_NOISE
     max_tokens: int = Field(128, ge=1)
+    objective: Literal["tokens_per_s", "cost"] = "tokens_per_s"
+    drafter_price: float = Field(0.0, ge=0, le=1000)
 
     @model_validator(mode="after")
     def _check_thresholds(self) -> Self:

@@ -3,7 +3,7 @@
 from collections.abc import Generator
 from typing import NamedTuple
 
-from orchestrator.policy.auto.costs import Prices
+from orchestrator.policy.auto.costs import LEAST_RUN, Prices
 from orchestrator.policy.auto.history import BUCKET_EDGES, NUM_BUCKETS, STOPS, TokenHistory
 from specgate.types import ALWAYS_SOLO
 
@@ -40,6 +40,11 @@ class GammaChoice(NamedTuple):
     def drafts(self) -> bool:
         """Whether any round is drafted."""
         return self.closed < NUM_BUCKETS
+
+    @property
+    def alone(self) -> "GammaChoice":
+        """The choice that differs from this one in drafting nothing."""
+        return self._replace(closed=NUM_BUCKETS)
 
 
 class RoundCounts(NamedTuple):
@@ -122,8 +127,19 @@ def rate(text: TokenHistory, choice: GammaChoice, prices: Prices) -> float:
     return outcome.tokens / (outcome.rounds + outcome.solo) / cycle_us(outcome, prices)
 
 
+def per_cost(text: TokenHistory, choice: GammaChoice, prices: Prices) -> float:
+    """Return the tokens per microsecond of the verifier, at work for all sessions together; a microsecond of the
+    drafter counts as ``drafter_price`` of those. How long a session waits costs nothing.
+    """
+    outcome, sessions = simulate(text, choice), prices.sessions
+    steps = outcome.rounds + outcome.solo
+    verifier_us = prices.forward_us(sessions * (1 + outcome.drafted / steps), sessions) / sessions
+    drafter_us = outcome.drafted / steps * prices.draft_us / sessions
+    return outcome.tokens / steps / (verifier_us + drafter_us * (prices.drafter_price or 0.0))
+
+
 class RatedChoice(NamedTuple):
-    """A choice, its ``rate``, the microseconds that one probe round loses, and the prices of all that."""
+    """A choice, its ``rate`` or what it gives ``per_cost``; what a probe round loses, in microseconds; the prices."""
 
     choice: GammaChoice
     rate: float
@@ -146,13 +162,13 @@ def search(
     gated = [GammaChoice(closed, gamma, best_asked.stop) for gamma in gammas for closed in range(1, NUM_BUCKETS)]
     if best_open.running:
         gated += [best_open._replace(closed=closed) for closed in range(1, NUM_BUCKETS)]
-    alone = best_open._replace(closed=NUM_BUCKETS)
+    alone = best_open.alone
     yield from _rate_all(rates, [*gated, alone], text, prices)
     best = max(rates, key=rates.__getitem__)
     if best.running and rates[best] < SWITCH_GAIN * rates[alone]:
         # A draft that never comes in time changes nothing, and takes a drafter's time.
         best = alone
-    if last is not None:
+    if last is not None and (prices.runs or not last.running):
         # What the draft was sure of may be forgotten.
         last = last if last.stop in stops else last._replace(stop=0)
         yield from _rate_all(rates, [last], text, prices)
@@ -160,7 +176,19 @@ def search(
     opened = best._replace(closed=0)
     yield from _rate_all(rates, [opened], text, prices)
     lost = max(1 - rates[opened] / rates[best], 0.0)
-    return RatedChoice(best, rates[best], lost * cycle_us(simulate(text, opened), prices), prices)
+    probe_us = LEAST_RUN * prices.forward_us(1) if opened.running else cycle_us(simulate(text, opened), prices)
+    return RatedChoice(best, rates[best], lost * probe_us, prices)
+
+
+def best_of(text: TokenHistory, prices: Prices, max_gamma: int) -> RatedChoice:
+    """Return what ``search`` finds, at once."""
+    steps = search(text, prices, max_gamma, None)
+    while True:
+        try:
+            next(steps)
+        except StopIteration as found:
+            result: RatedChoice = found.value
+            return result
 
 
 def _rate_all(
@@ -168,5 +196,5 @@ def _rate_all(
 ) -> Generator[None, None, None]:
     for choice in choices:
         if choice not in rates:
-            rates[choice] = rate(text, choice, prices)
+            rates[choice] = (rate if prices.drafter_price is None else per_cost)(text, choice, prices)
             yield

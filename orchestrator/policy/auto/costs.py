@@ -58,7 +58,8 @@ class Prices(NamedTuple):
     ``overhead_us`` plus ``token_us`` per draft token besides its forward. ``sessions`` share the verifier. ``alone_us``
     is a token of a single session without drafting; a running drafter slows the target on shared cores. A running
     draft brings a token every ``draft_us``, the first one ``round_trip_us`` after the verdict that it goes on from; a
-    text with one takes ``running_pace`` times as long as that says.
+    text with one takes ``running_pace`` times as long as that says. ``drafter_price`` None: a session is to be fast;
+    else tokens are to be cheap, and a second of the drafter costs so much of one of the verifier.
     """
 
     target: Sequence[ForwardCost]
@@ -71,6 +72,7 @@ class Prices(NamedTuple):
     draft_us: float = 0.0
     round_trip_us: float = 0.0
     running_pace: float = 1.0
+    drafter_price: float | None = None
 
     def forward_us(self, rows: float, sessions: float = 1.0) -> float:
         """Return the microseconds of a forward of ``rows`` in all, shared by ``sessions``."""
@@ -78,6 +80,10 @@ class Prices(NamedTuple):
 
     def can_pay(self, max_gamma: int) -> bool:
         """Return whether a draft with 100 % acceptance would beat the target alone."""
+        if self.drafter_price is not None:
+            # Waiting is free.
+            token_us = self.drafter_price * self.draft_us
+            return self.forward_us(1 + max_gamma) + max_gamma * token_us < (1 + max_gamma) * self.forward_us(1)
         if self.runs and max(self.draft_us, self.forward_us(1 + max_gamma) / (1 + max_gamma)) < self.forward_us(1):
             return True
         round_us = {g: self.forward_us(g + 1) + self.overhead_us + self.token_us * g for g in range(1, max_gamma + 1)}
@@ -85,8 +91,8 @@ class Prices(NamedTuple):
 
     @property
     def runs(self) -> bool:
-        """Whether there are running drafts."""
-        return self.round_trip_us > 0
+        """Whether there are running drafts. They take more forwards of the verifier than drafts that it waits for."""
+        return self.round_trip_us > 0 and self.drafter_price is None
 
     @property
     def longest_run(self) -> int:
@@ -104,10 +110,12 @@ class Costs:
 
     Args:
         measured: returns the costs that the services have reported so far.
+        drafter_price: see ``Prices``.
     """
 
-    def __init__(self, measured: Callable[[], MeasuredCosts]) -> None:
+    def __init__(self, measured: Callable[[], MeasuredCosts], drafter_price: float | None = None) -> None:
         self._ask_measured = measured
+        self._drafter_price = drafter_price
         self._measured = MeasuredCosts()
         self._target: Sequence[ForwardCost] = ()
         """Without a text before the rows, as all that is learned: a longer one's times are held against its own."""
@@ -164,7 +172,9 @@ class Costs:
         rounds_us = session * unit_us, overhead * unit_us, token * unit_us * self._draft_factor(length)
         alone_us, round_trip_us = self._alone.solve()[0] * forward_us(target, 1), self._measured.round_trip_us
         draft_us = forward_us(draft, 1) * self._draft_factor(length) if (draft := self._measured.draft) else 0.0
-        return Prices(target, pace, *rounds_us, alone_us, self.sessions, draft_us * self.sessions, round_trip_us)
+        sessions, price = self.sessions, self._drafter_price
+        away_us = draft_us * sessions, round_trip_us
+        return Prices(target, pace, *rounds_us, alone_us, sessions, *away_us, drafter_price=price)
 
     def _update(self) -> None:
         measured = self._ask_measured()

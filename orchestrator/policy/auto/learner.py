@@ -28,6 +28,7 @@ class Learner:
         measured: returns the costs that the services have reported so far.
         pace: runs the steps of a search.
         copies: returns whether the drafters copy from the text instead of running a model.
+        drafter_price: see ``Prices``.
     """
 
     def __init__(
@@ -35,8 +36,9 @@ class Learner:
         measured: Callable[[], MeasuredCosts] = MeasuredCosts,
         pace: Pace = at_once,
         copies: Callable[[], bool] = lambda: False,
+        drafter_price: float | None = None,
     ) -> None:
-        self.costs = Costs(measured)
+        self.costs = Costs(measured, drafter_price)
         self._pace = pace
         self._copies = copies
         self._modes: dict[tuple[Verification, int, bool], ModeLearner] = {}
@@ -46,21 +48,22 @@ class Learner:
         """Return the policy of one session with this drafter."""
         if self._running_copies():
             longest = MAX_CHOICE if request.gamma is None else min(request.gamma, MAX_CHOICE)
-            return OnEvidence(self._mode(request), drafter, longest)
-        return Auto(self._mode(request), drafter, min(request.max_gamma, MAX_CHOICE))
+            return OnEvidence(self.mode(request), drafter, longest)
+        return Auto(self.mode(request), drafter, min(request.max_gamma, MAX_CHOICE))
 
     def observer(self, request: Asked) -> "Observer | None":
         """Return the observer of a session's verdicts; None if they would mislead the learner.
 
         Where a draft ends at an unsure token, the acceptance of the remaining tokens is too high.
         """
-        return None if request.stop_below else Observer(self._mode(request), next(self._sessions))
+        return None if request.stop_below else Observer(self.mode(request), next(self._sessions))
 
     def _running_copies(self) -> bool:
         prices = self.costs.now()
         return self._copies() and prices is not None and prices.runs
 
-    def _mode(self, request: Asked) -> "ModeLearner":
+    def mode(self, request: Asked) -> ModeLearner:
+        """Return what is learned from requests like this one."""
         copies = self._running_copies()
         mode = *mode_of(request), copies
         return self._modes.setdefault(mode, ModeLearner(self.costs, self._pace, copies=copies))

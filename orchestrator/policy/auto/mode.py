@@ -4,7 +4,7 @@ from collections.abc import Callable, Generator, Iterator
 
 from orchestrator.policy.auto.choice import RatedChoice, search
 from orchestrator.policy.auto.costs import LEAST_RUN, Costs, Prices
-from orchestrator.policy.auto.history import History
+from orchestrator.policy.auto.history import History, TokenHistory
 from specgate.types import RoundRecord
 
 FIRST_VERDICTS, MOST_VERDICTS = 4, 128
@@ -71,7 +71,7 @@ class ModeLearner:
 
     def _begin_search(self, max_gamma: int) -> None:
         last = self._found.get(max_gamma)
-        if (prices := self._prices()) is not None:
+        if (prices := self.prices()) is not None:
             self._searched_at[max_gamma] = self._num_verdicts
             # The first search runs at once: there is no choice to use meanwhile.
             (self._pace if last else at_once)(self._search(prices, max_gamma, last))
@@ -83,7 +83,7 @@ class ModeLearner:
             loss_us: of its rounds.
             num_unread: tokens that the drafter has to read first.
         """
-        prices = self._prices()
+        prices = self.prices()
         if prices is None or not prices.can_pay(max_gamma):
             return False
         price_us = max(loss_us, LEAST_LOSS * prices.forward_us(1)) + self.costs.draft_prompt_us(num_unread)
@@ -92,7 +92,12 @@ class ModeLearner:
         self._credit_us = 0.0 if is_due else self._credit_us
         return is_due
 
-    def _prices(self) -> Prices | None:
+    def text(self) -> TokenHistory:
+        """Return what is remembered of the draft."""
+        return self._history.tokens()
+
+    def prices(self) -> Prices | None:
+        """Return the current costs; None before the first measurement."""
         prices = self.costs.now()
         if prices is None or not self._copies:
             return prices and prices._replace(running_pace=self._running.pace)
@@ -101,7 +106,7 @@ class ModeLearner:
 
     def _search(self, prices: Prices, max_gamma: int, last: RatedChoice | None) -> Generator[None]:
         choice = last.choice if last else None
-        found = self._found[max_gamma] = yield from search(self._history.tokens(), prices, max_gamma, choice)
+        found = self._found[max_gamma] = yield from search(self.text(), prices, max_gamma, choice)
         self._running.expect(1 / found.rate if found.choice.running else 0.0)
 
 
