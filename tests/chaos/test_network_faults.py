@@ -5,6 +5,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AsyncExitStack
+from typing import Any
 
 import pytest
 
@@ -17,12 +18,19 @@ from tests.support.chaos_fleet import Fleet
 from tests.support.chaos_proxy import BadLine
 from tests.support.chaos_streams import FAULT_AT, NUM_TOKENS
 from tests.support.chaos_table import ChaosRow, ChaosTable
+from tests.support.running_policy import AlwaysRunning
 from tests.support.services import PAIR, Service, running
 from tests.support.two_hosts import ADDRESSES, TwoHosts, two_hosts, why_not
 
 pytestmark = pytest.mark.chaos
 
 JITTER_S = 0.1
+FREEZE_S = 0.2
+BAD_WAYS: dict[str, dict[str, Any]] = {
+    "late": {"jitter_s": JITTER_S / 4},
+    "freezes": {"freeze_s": FREEZE_S},
+    "resets": {"num_resets": 3, "max_bytes": 1 << 16},
+}
 NUM_RESETS = 20
 LOSS_PERCENT = 3
 UNPLUGGED_S = 3.0
@@ -54,6 +62,30 @@ async def test_an_unsteady_way(fleet: Fleet, chaos: ChaosTable) -> None:
             seen = await fleet.disturbed(row, {}, drafter=drafter, verifier=verifier)
         assert len(seen.token_ids) == NUM_TOKENS
         assert TokenSource.ACCEPTED in seen.sources[-60:]
+
+
+async def test_a_way_that_freezes(fleet: Fleet, chaos: ChaosTable) -> None:
+    with chaos.row(f"network: nothing passes for {FREEZE_S * 1e3:g} ms of each second") as row:
+        async with (
+            BadLine(fleet.drafter.endpoint, freeze_s=FREEZE_S) as drafter,
+            BadLine(fleet.verifiers[0].endpoint, freeze_s=FREEZE_S) as verifier,
+        ):
+            seen = await fleet.disturbed(row, {}, drafter=drafter, verifier=verifier)
+        assert len(seen.token_ids) == NUM_TOKENS
+        assert TokenSource.ACCEPTED in seen.sources[-60:]
+
+
+@pytest.mark.parametrize("fault", BAD_WAYS)
+async def test_a_running_draft_on_a_bad_way(fleet: Fleet, chaos: ChaosTable, fault: str) -> None:
+    """What arrives late, twice, or not at all is passed over by its place in the text."""
+    faults = BAD_WAYS[fault]
+    with chaos.row(f"network: a running draft, {fault}") as row:
+        async with (
+            BadLine(fleet.drafter.endpoint, **faults) as drafter,
+            BadLine(fleet.verifiers[0].endpoint, **faults | {"num_resets": 0}) as verifier,
+        ):
+            seen = await fleet.disturbed(row, {}, drafter=drafter, verifier=verifier, policy=AlwaysRunning(3, 64))
+        assert len(seen.token_ids) == NUM_TOKENS
 
 
 async def test_connections_reset_at_random_bytes(fleet: Fleet, chaos: ChaosTable) -> None:

@@ -12,6 +12,7 @@ import grpc
 
 from orchestrator.decode.text import TextTokenizer
 from orchestrator.services.timeouts import Timeouts
+from specgate.types import Gate
 from specgate.v1 import types_pb2
 from specgate_lab.soak.processes import rss_mb
 from tests.support.chaos_streams import SEEDED, Faults, Seen, watch
@@ -80,16 +81,20 @@ class Fleet:
         verifier: Any = None,
         pace_s: float = 0.0,
         timeouts: Timeouts | None = None,
+        policy: Any = None,
         **changes: Any,
     ) -> Seen:
         """Run the request under faults, and fill in its row; the text is as it should be, as far as it came.
 
-        ``drafter`` and ``verifier``, anything with an ``endpoint``, take the places of the fleet's own.
+        ``drafter`` and ``verifier``, anything with an ``endpoint``, take the places of the fleet's own. ``policy`` is
+        what the gate ``auto`` is to do.
         """
         before = self.memory_mb()
         own, verifiers = drafter or self.drafter, [verifier] if verifier else self.verifiers[:num_verifiers]
         try:
             async with connected([own], verifiers, timeouts or Timeouts()) as orchestrator:
+                if policy is not None:
+                    orchestrator.learner, changes["gate"] = policy, Gate.AUTO
                 generation = orchestrator.generate(replace(REQUEST, **changes))
                 seen = await watch(aiter(generation), faults, pace_s)
         finally:

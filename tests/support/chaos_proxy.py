@@ -4,6 +4,7 @@ import asyncio
 import random
 import socket
 import struct
+import time
 from contextlib import suppress
 
 from specgate_lab.network.delay_proxy import Proxy
@@ -15,11 +16,14 @@ _UNLIMITED = 1 << 60
 
 class BadLine(Proxy):
     """Each piece is late by up to ``jitter_s``. The first ``num_resets`` connections are reset, each after up to
-    ``max_bytes``.
+    ``max_bytes``. In every second nothing passes for ``freeze_s``.
     """
 
-    def __init__(self, target: str, jitter_s: float = 0.0, num_resets: int = 0, max_bytes: int = 4096) -> None:
+    def __init__(
+        self, target: str, jitter_s: float = 0.0, num_resets: int = 0, max_bytes: int = 4096, freeze_s: float = 0.0
+    ) -> None:
         super().__init__(target)
+        self._freeze_s = freeze_s
         self._jitter_s, self._num_resets, self._max_bytes = jitter_s, num_resets, max_bytes
         self._random = random.Random(0)
         self.num_reset = 0
@@ -42,6 +46,8 @@ class BadLine(Proxy):
             while room > 0 and (data := await source.read(1024)):
                 room -= len(data)
                 await asyncio.sleep(self._random.uniform(0, self._jitter_s))
+                if (frozen_s := self._freeze_s - time.monotonic() % 1.0) > 0:
+                    await asyncio.sleep(frozen_s)
                 sink.write(data)
                 await sink.drain()
 
