@@ -12,6 +12,7 @@ from orchestrator.policy.auto.choice import (
     RoundCounts,
     cycle_us,
     rate,
+    running_us,
     search,
     simulate,
 )
@@ -150,3 +151,49 @@ def test_a_useless_draft_is_known_in_buckets_where_it_was_not_tried() -> None:
     for _ in range(30):
         history.add(a_round(2, 0, SURE))
     assert max(history.agreement()) < 0.2
+
+
+FAR = CHEAP._replace(overhead_us=20_000.0, draft_us=100.0, round_trip_us=20_000.0)
+
+
+def test_the_time_of_a_running_draft_by_hand() -> None:
+    text = TokenHistory([TOP] * 6, [3, 2, 1, 0, 1, 0])
+    prices = FAR._replace(round_trip_us=500.0, draft_us=250.0)
+    # One token alone, until the first two are there; the second of them and the target's own after it; two, of which
+    # the first is wrong. Then one alone again, and one with what came meanwhile.
+    assert running_us(text, GammaChoice(0, 2, running=True), prices) == 5000.0
+    # Nothing is taken behind an unsure token.
+    assert running_us(text._replace(buckets=[0] * 6), GammaChoice(1, 2, running=True), prices) == 6000.0
+    assert running_us(text, GammaChoice(0, 2, running=True), prices._replace(running_pace=2.0)) == 10_000.0
+
+
+def test_far_away_a_draft_runs_where_it_is_right_for_long_and_else_the_target_is_alone() -> None:
+    right = TokenHistory([TOP] * 600, [*range(199, -1, -1)] * 3)
+    choice = found(right, FAR).choice
+    assert choice.running
+    assert choice.drafts
+    # Nobody can wait so long for each draft.
+    assert not found(right, FAR._replace(round_trip_us=0.0)).choice.drafts
+    assert not found(TokenHistory([TOP] * 600, [0] * 600), FAR).choice.drafts
+    # One that takes as long as the target is never ahead of it.
+    assert not found(right, FAR._replace(draft_us=1000.0)).choice.drafts
+    # A choice that cannot be had any more is not kept.
+    assert not found(right, FAR._replace(round_trip_us=0.0), last=choice).choice.running
+
+
+def test_a_run_and_what_is_drafted_ahead_are_as_long_as_the_way() -> None:
+    assert CHEAP.longest_run == FAR._replace(round_trip_us=100.0).longest_run == 64
+    assert FAR.longest_run == 1000
+    assert FAR.ahead(2) == 64
+    assert FAR._replace(round_trip_us=3000.0).ahead(2) == 2 * 9 + 8
+
+
+def test_cheap_tokens_are_another_aim_than_fast_ones() -> None:
+    """One at a time the draft makes a request faster; what it takes of the drafter decides whether it is cheap."""
+    wide = CHEAP._replace(sessions=8, draft_us=8 * 100.0)
+    assert found(EASY_TEXT, wide._replace(drafter_price=0.0)).choice.drafts
+    assert not found(EASY_TEXT, wide._replace(drafter_price=20.0)).choice.drafts
+    # Waiting for a draft costs nothing, and a running draft is none.
+    far = found(EASY_TEXT, FAR._replace(drafter_price=0.0))
+    assert far.choice.drafts
+    assert not far.choice.running

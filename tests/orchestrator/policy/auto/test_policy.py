@@ -8,8 +8,8 @@ from orchestrator.decode.request import GenerationRequest
 from orchestrator.policy.auto.costs import LEAST_RUN, MeasuredCosts
 from orchestrator.policy.auto.learner import MAX_CHOICE, Learner
 from orchestrator.policy.auto.policy import PROBE_ROUNDS
-from orchestrator.policy.gates import Gate, Policy
-from specgate.types import ALWAYS_SOLO, RoundPlan, SamplingParams, Verification, WhyAlone
+from orchestrator.policy.gates import Gate, Policy, make_policy
+from specgate.types import ALWAYS_SOLO, RoundPlan, RoundRecord, SamplingParams, Verification, WhyAlone
 from tests.orchestrator.policy.auto.support import (
     DRAFT_US,
     FORWARD_US,
@@ -23,6 +23,7 @@ from tests.orchestrator.policy.auto.support import (
     an_observer,
     drive,
     measured,
+    solo,
 )
 
 
@@ -228,3 +229,45 @@ def test_searches_of_a_running_session_are_few_and_left_to_the_pace() -> None:
         observer(a_round(first.gamma, 0, plan=first))
         assert policy.plan(Progress(SURE)).gamma > 0
     assert 10 < len(queued) < 20, "a search takes longer than a round"
+
+
+def far_learner() -> Learner:
+    """Of services that are half a forward away."""
+    costs = measured()._replace(round_trip_us=0.5 * FORWARD_US)
+    return Learner(lambda: costs)
+
+
+def run_of(accepted: int) -> RoundRecord:
+    """A verdict that took four tokens of a running draft."""
+    one = a_round(4, accepted, plan=RoundPlan(running_gamma=4, max_solo_tokens=64))
+    return replace(one, verdict=replace(one.verdict, draft_token_ids=(3,) * 4))
+
+
+def test_a_running_draft_goes_on_where_it_comes_in_time_and_not_where_it_is_later_than_expected() -> None:
+    late = replace(solo(), plan=RoundPlan(running_gamma=4, max_solo_tokens=64))
+    for record, goes_on in ((run_of(4), True), (late, False)):
+        learner = far_learner()
+        policy, observe = make_policy(REQUEST, THERE, learner), an_observer(learner)
+        plans = []
+        for _ in range(600):
+            observe(record)
+            plans.append(policy.plan(Progress(SURE)))
+        assert plans[0].running_gamma > 0
+        assert plans[0].gamma == 0
+        assert (plans[-1].running_gamma > 0) == goes_on
+        assert not goes_on or policy.plan_ahead(Progress()) is None
+
+
+def test_a_running_draft_that_is_never_right_is_tried_now_and_then() -> None:
+    learner = far_learner()
+    policy, observe = make_policy(REQUEST, THERE, learner), an_observer(learner)
+    for _ in range(200):
+        observe(run_of(0))
+        policy.plan(Progress(SURE))
+    plans = []
+    for _ in range(2000):
+        observe(solo())
+        plans.append(policy.plan(Progress(SURE)))
+    running = [plan for plan in plans if plan.running_gamma]
+    assert 0 < len(running) < len(plans) / 20
+    assert {plan.gamma for plan in plans} == {0}
