@@ -70,36 +70,14 @@ class SuffixText:
         state = max(self._link[self._last], 0)
         return Match(self._length[state], self._end[state])
 
-    def draft(self, most: int, assumed: Sequence[int] = (), awaited: int = 0) -> list[int]:
-        """Return up to ``most`` tokens that followed the match (see ``longest_copy``); none without evidence.
-
-        Args:
-            assumed: tokens that are assumed to be appended first.
-        """
-        match = self._match_after(assumed) if assumed else self.match
-        text, known = self.token_ids, len(self.token_ids)
+    def draft(self, most: int, awaited: int = 0) -> list[int]:
+        """Return up to ``most`` tokens that followed the match (see ``longest_copy``); none without evidence."""
+        match, text, known = self.match, self.token_ids, len(self.token_ids)
         drafted: list[int] = []
         for position in range(match.end, match.end + min(most, longest_copy(match.length, awaited))):
             # A copy may reach its own beginning: then it repeats itself.
-            if position < known:
-                drafted.append(text[position])
-            elif position - known < len(assumed):
-                drafted.append(assumed[position - known])
-            else:
-                drafted.append(drafted[position - known - len(assumed)])
+            drafted.append(text[position] if position < known else drafted[position - known])
         return drafted
-
-    def _match_after(self, token_ids: Sequence[int]) -> Match:
-        """Return the longest match at the end of the text and ``token_ids``."""
-        state = max(self._link[self._last], 0)
-        length = self._length[state]
-        for token_id in token_ids:
-            while state and token_id not in self._next[state]:
-                state = self._link[state]
-                length = min(length, self._length[state])
-            is_known = token_id in self._next[state]
-            state, length = (self._next[state][token_id], length + 1) if is_known else (0, 0)
-        return Match(length, self._end[state])
 
     def _add(self, token_id: int) -> None:
         new = self._new({}, self._length[self._last] + 1, len(self.token_ids))

@@ -8,8 +8,6 @@ from drafter_svc.sources.suffix import LEAST_MATCH, SuffixText, until_stop
 from specgate.service.text import TextPool
 from specgate.types import (
     MAX_GAMMA,
-    AnnouncedProposal,
-    Announcement,
     DraftMethod,
     DraftRequest,
     Proposal,
@@ -21,12 +19,9 @@ from specgate.types import (
 if TYPE_CHECKING:
     from specgate.runtime.engine.jobs import Task
 
-DEFAULT_ANNOUNCED = 16
-"""Tokens of an announced draft before the first round asks for a number."""
-
 
 class SuffixSession:
-    """See ``SourceSession``. Its drafts cost almost nothing, so each is announced as soon as there is evidence for it.
+    """See ``SourceSession``. Its drafts cost almost nothing: a running one is told as soon as there is evidence for it.
 
     Args:
         pool: counts the tokens that all sessions hold.
@@ -40,9 +35,8 @@ class SuffixSession:
         self.last_proposal: Sequence[int] = ()
         self.was_announced = False
         self._pool = pool
-        self._gamma, self._ahead = DEFAULT_ANNOUNCED, 0
+        self._ahead = 0
         self._running: RunningDraft | None = None
-        self._announced: dict[TokenIds, TokenIds] = {}
         committed = spec.committed_token_ids
         self._held = pool.take(len(committed))
         self._order = RoundOrder(spec.position)
@@ -63,38 +57,16 @@ class SuffixSession:
         """See ``SourceSession``."""
         self._order.begin(request)
         self._follow(request.token_ids)
-        known = self._announced.get(request.token_ids, ())
-        self._announced = {}
-        if request.gamma or request.prepare:
-            self._gamma = request.prepare or request.gamma
-        drafted = known[: request.gamma] or self._draft(request.gamma)
-        self.was_announced, self._ahead = bool(known) and request.gamma > 0, request.running
-        self.last_proposal = drafted
-        proposal = Proposal(
-            drafted,
-            from_run_ahead=self.was_announced,
-            num_prepared=len(drafted) if self.was_announced else 0,
-            method=DraftMethod.SUFFIX,
-        )
+        self._ahead = request.running
+        self.last_proposal = self._draft(request.gamma)
+        proposal = Proposal(self.last_proposal, method=DraftMethod.SUFFIX)
         return proposal.as_certain() if self.spec.rejects else proposal
         yield
 
     def start(self, num_rows: int, submit: Submit, announce: Announce | None = None) -> None:
-        """See ``LookAhead``: announce what follows if the target continues the copy, for one round and for two."""
-        if announce is None or self._is_full:
+        """See ``LookAhead``: tell what the text goes on with if it goes on with the copy, and not what was told before."""
+        if announce is None:
             return
-        if self._ahead:
-            self._run_on(announce)
-            return
-        # The verifier continues with it if its first token came true.
-        chain = self._draft(MAX_GAMMA, self.last_proposal, awaited=1)
-        proposals = tuple(self._expected(tuple(self.last_proposal), chain))
-        if proposals:
-            self._announced = {one.token_ids: one.draft_token_ids for one in proposals}
-            announce(Announcement(self._order.num_committed, proposals, self._gamma))
-
-    def _run_on(self, announce: Announce) -> None:
-        """Tell what the text goes on with if it goes on with the copy; not again what is known from the last time."""
         copied, position = self._draft(self._ahead, awaited=1), self._order.num_committed
         known = self._running.after(self._text.token_ids, MAX_GAMMA) if self._running else ()
         if copied and (not known or copied[: len(known)] != known or 2 * len(known) < len(copied)):
@@ -113,20 +85,8 @@ class SuffixSession:
             self._held += len(token_ids)
             self._text.extend(token_ids)
 
-    def _draft(self, gamma: int, assumed: Sequence[int] = (), awaited: int = 0) -> TokenIds:
+    def _draft(self, gamma: int, awaited: int = 0) -> TokenIds:
         """Return up to ``gamma`` tokens: the last one is the first stop token."""
         if gamma == 0 or self._is_full:
             return ()
-        return tuple(until_stop(self._text.draft(gamma, assumed, awaited), self.spec.stop_token_ids))
-
-    def _expected(self, proposed: TokenIds, chain: TokenIds) -> list[AnnouncedProposal]:
-        """Return the drafts after ``proposed`` and the copy's first token, and after the round that follows."""
-        expected: list[AnnouncedProposal] = []
-        committed = proposed
-        for _ in range(2):
-            if len(chain) < 2:
-                break
-            committed, drafted = (*committed, chain[0]), chain[1 : 1 + self._gamma]
-            expected.append(AnnouncedProposal(committed, drafted, DraftMethod.SUFFIX))
-            committed, chain = (*committed, *drafted), chain[1 + len(drafted) :]
-        return expected
+        return tuple(until_stop(self._text.draft(gamma, awaited), self.spec.stop_token_ids))

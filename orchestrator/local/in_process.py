@@ -69,6 +69,9 @@ class InProcessDialer:
     async def model_info(self, lease: Lease, role: str, timeout_s: float | None = None) -> ModelInfo:
         """See ``discovery.Dialer``."""
         info: ModelInfo = self._served[role].info()
+        if info.role == "drafter" and info.draft_method.has_model:
+            # A running draft would take the time of the forward that it should run ahead of.
+            info = replace(info, capabilities=info.capabilities - {RUNNING_DRAFTS})
         return info
 
     async def open_drafter(self, lease: Lease, spec: SessionSpec) -> "InProcessDrafter":

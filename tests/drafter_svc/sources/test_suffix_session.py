@@ -57,6 +57,7 @@ def test_a_copy_is_drafted_and_told_whose_it_is() -> None:
 def test_without_evidence_the_proposal_is_empty_and_nothing_is_announced() -> None:
     client = Client((1, 2, 3, 4))
     assert client.ask(gamma=4).draft_token_ids == ()
+    client.ask(running=4)
     assert client.announced == []
 
 
@@ -64,26 +65,6 @@ def test_rejection_gets_distributions_of_one_token() -> None:
     sampling = SamplingParams(temperature=1.0)
     proposal = Client(verification=Verification.REJECTION, sampling=sampling).ask(gamma=2)
     assert proposal.draft_probs == (SparseDistribution((8,), (1.0,)), SparseDistribution((9,), (1.0,)))
-
-
-def test_while_the_target_goes_on_alone_what_follows_its_next_token_is_announced() -> None:
-    client = Client((*COPY, 8, 9))
-    client.ask(prepare=2)
-    (announcement,) = client.announced
-    assert (announcement.position, announcement.gamma) == (11, 2)
-    # Behind the copy's next token, and behind that whole round.
-    assert [one[:2] for one in announcement.proposals] == [((10,), (5, 6)), ((10, 5, 6, 7), (8, 9))]
-    assert all(one.method is DraftMethod.SUFFIX for one in announcement.proposals)
-
-
-def test_what_was_announced_is_what_is_drafted() -> None:
-    client = Client((*COPY, 8, 9))
-    client.ask(prepare=2)
-    proposal = client.ask((10,), gamma=2)
-    assert (proposal.draft_token_ids, proposal.from_run_ahead, proposal.num_prepared) == ((5, 6), True, 2)
-    # Then what comes behind the proposal, if all of it stands and the copy goes on.
-    assert client.announced[-1].position == 12
-    assert client.announced[-1].proposals[0].token_ids == (5, 6, 7)
 
 
 def test_a_running_draft_is_told_once_as_far_as_its_evidence_goes() -> None:
@@ -124,4 +105,3 @@ def test_a_text_that_finds_no_room_drafts_no_more() -> None:
     assert client.ask((8,), gamma=2).draft_token_ids == (9, 10)
     assert client.ask((9, 10), gamma=2).draft_token_ids == ()
     assert client.ask((5,), gamma=2).draft_token_ids == ()
-    assert len(client.announced) == 1

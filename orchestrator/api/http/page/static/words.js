@@ -22,6 +22,7 @@ const ALONE = {
   off: () => "γ is 0: the target decodes alone.",
   gate: (sure) => `The gate is closed: the target was ${percent(sure)} sure of the token before. It decodes alone.`,
   no_gain: () => "The gate auto expects no gain from drafts here. The target decodes alone.",
+  not_yet: () => "No draft had arrived for this place yet. The target decodes alone.",
   no_copy: () => "The text repeats nothing here, so there is no draft. The target decodes alone.",
   no_drafter: () => "No drafter answers. The target goes on alone.",
 };
