@@ -100,7 +100,8 @@ async def test_an_old_client_has_its_text(drafter: Service, verifier: Service) -
     call = recorded("/GenerateStream")
     (request,) = (message for is_request, message in call.messages if is_request)
     async with opened_door([drafter], [verifier]) as endpoint, open_channel(endpoint) as channel:
-        answers = [call.read(one) async for one in channel.unary_stream(call.method)(request)]
+        stream: Any = channel.unary_stream(call.method)(request)
+        answers = [call.read(one) async for one in stream]
     for name in ("text", "token_ids", "logprobs.top_token_ids"):
         assert parts(answers, name) == parts(call.responses, name)
     last, before = answers[-1], call.responses[-1]
@@ -135,21 +136,25 @@ def short_drafter(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]
 
 @pytest.mark.parametrize("old", ["drafter", "verifier"])
 async def test_old_services(drafter: Service, verifier: Service, short_drafter: Service, old: str) -> None:
-    """An old drafter is asked for as long as it holds the text; there is no failure in that."""
-    alone = [replace(one, gamma=0) for one in LONG_TEXTS]
+    """An old drafter is asked for as long as it holds the text, and then no more."""
+    relays: list[OldRelay] = []
     async with AsyncExitStack() as stack:
 
         async def at(service: Service, role: str) -> HasEndpoint:
-            return await stack.enter_async_context(OldRelay(service.endpoint)) if role == old else service
+            if role != old:
+                return service
+            relays.append(await stack.enter_async_context(OldRelay(service.endpoint)))
+            return relays[-1]
 
         verifiers = [await at(verifier, "verifier")]
         async with connected([], verifiers) as orchestrator:
-            expected = [one.token_ids for one in await run_all(orchestrator, alone)]
+            alone = await run_all(orchestrator, [replace(one, gamma=0) for one in LONG_TEXTS])
         for service in (drafter, short_drafter):
             async with connected([await at(service, "drafter")], verifiers) as orchestrator:
                 for gate in (Gate.NONE, Gate.DRAFT_CONFIDENCE, Gate.AUTO):
                     drafted = [replace(one, gamma=4, gate=gate) for one in LONG_TEXTS]
                     generations = await run_all(orchestrator, drafted)
-                    expect_texts(f"{gate}", generations, expected)
+                    expect_texts(f"{gate}", generations, [one.token_ids for one in alone])
                     assert sum(one.stats.drafter_failures for one in generations) == 0
                     assert gate is Gate.AUTO or sum(one.stats.accepted for one in generations) > 0
+    assert [one.refusals for one in relays] == [[]] * len(relays)

@@ -90,5 +90,5 @@ class OldRelay(Relay):
         if not self.is_old or method not in kinds():
             return message
         known = kinds()[method][0 if is_request else 1].FromString(message)
-        known.DiscardUnknownFields()  # type: ignore[attr-defined]
+        known.DiscardUnknownFields()
         return known.SerializeToString()

@@ -17,6 +17,8 @@ class Relay(grpc.GenericRpcHandler):
     def __init__(self, target: str) -> None:
         self._target = target
         self.endpoint = ""
+        self.refusals: list[str] = []
+        """Why ``target`` ended calls."""
 
     async def asked(self, method: str, message: bytes) -> bytes:
         """Return what ``target`` is sent in place of a client's message. ``method`` is "/package.Service/Method"."""
@@ -52,6 +54,7 @@ class Relay(grpc.GenericRpcHandler):
             async for message in call:
                 await context.write(await self.answered(method, message))
         except grpc.aio.AioRpcError as error:
+            self.refusals.append(f"{error.code()}: {error.details()}")
             await context.abort(error.code(), error.details() or "", error.trailing_metadata())
         finally:
             call.cancel()
