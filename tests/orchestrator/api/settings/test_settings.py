@@ -19,8 +19,9 @@ from orchestrator.api.settings.settings import (
 from orchestrator.policy.gates import Gate
 from specgate.errors import InvalidArgument
 from specgate.types import Verification
-from tests.support.old_release import FOLDER
 from tests.support.orchestrating import Cli
+
+OLD_FILE = Path(__file__).parents[3] / "contract" / "0.1.0" / "specgate.yaml"
 
 
 @pytest.fixture
@@ -104,7 +105,7 @@ def test_what_is_wrong_is_named(values: dict[Any, Any], field: str, problem: str
 
 def test_a_file_of_an_old_release_is_told_of_all_its_keys_that_are_gone() -> None:
     with pytest.raises(InvalidArgument) as caught:
-        load_settings(FOLDER / "specgate.yaml", {"gateway.http.prot": 1, "drain_s": -1})
+        load_settings(OLD_FILE, {"gateway.http.prot": 1, "drain_s": -1})
     assert str(caught.value).split("; ") == [
         "drafter.answer_memory_bytes: is not a setting any more: nothing is drafted from past answers",
         "gateway.http.head_timeout_s: is not a setting any more: it is always 10 s",
@@ -116,7 +117,7 @@ def test_a_file_of_an_old_release_is_told_of_all_its_keys_that_are_gone() -> Non
         "it is -1",
     ]
     # All others mean what they meant.
-    kept = read_yaml(FOLDER / "specgate.yaml")
+    kept = read_yaml(OLD_FILE)
     for key in GONE:
         section, *inner, name = key.split(".")
         del (kept[section][inner[0]] if inner else kept[section])[name]
