@@ -28,7 +28,8 @@ class VerifierServicer(SessionServicer[ServedModel], verifier_service_pb2_grpc.V
     async def Verify(self, requests: AsyncIterator[pb.VerifyRequest], context: Any) -> None:
         """Answer ``open``, then send the verdicts of every round."""
         async with self._opened(requests, context, lambda spec: VerifySession) as (session, silence):
-            await context.write(pb.VerifyResponse(opened=True, session_idle_ms=self._session_idle_ms))
+            opened = pb.VerifyResponse(opened=True, session_idle_ms=self._session_idle_ms, running_drafts=True)
+            await context.write(opened)
             outbox: Outbox = asyncio.Queue()
             stopwatch = Stopwatch()
             reader = asyncio.create_task(self._read_rounds(requests, session, outbox, stopwatch, silence))

@@ -64,7 +64,7 @@ class SuffixSession:
         yield
 
     def start(self, num_rows: int, submit: Submit, announce: Announce | None = None) -> None:
-        """See ``LookAhead``: tell what the text goes on with if it goes on with the copy, and not what was told before."""
+        """See ``LookAhead``: tell what the text goes on with if it goes on with the copy; nothing is told twice."""
         if announce is None:
             return
         copied, position = self._draft(self._ahead, awaited=1), self._order.num_committed

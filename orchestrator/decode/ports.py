@@ -4,6 +4,7 @@ from collections.abc import AsyncGenerator, Callable, Collection
 from dataclasses import dataclass
 from typing import Protocol
 
+from specgate.errors import InvalidArgument
 from specgate.types import (
     DraftRequest,
     FollowUps,
@@ -92,6 +93,10 @@ class Lease:
     token: str = ""
 
 
+class TextTooLong(InvalidArgument):
+    """A drafter cannot hold the text, nor be given its end alone. Another drafter may."""
+
+
 class DrafterDialer(Protocol):
     """Opens one drafter session."""
 
@@ -102,6 +107,7 @@ class DrafterDialer(Protocol):
         the text has is given the text's end.
 
         Raises:
+            TextTooLong: it is of a release that cannot be given the end alone.
             SpecgateError: it could not be opened, or not in time.
         """
         ...

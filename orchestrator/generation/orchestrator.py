@@ -25,7 +25,7 @@ from orchestrator.services.timeouts import Timeouts
 from specgate.errors import MISCONFIGURED, InvalidArgument, SpecgateError, TokenizerMismatch, reason_of
 from specgate.rpc.tls import ClientTlsFiles
 from specgate.tokenizer import first_difference
-from specgate.types import ModelInfo
+from specgate.types import Capability, ModelInfo
 
 __all__ = ["Generation", "Orchestrator"]
 
@@ -142,7 +142,9 @@ class Orchestrator:
     def measured_costs(self) -> MeasuredCosts:
         """Return the forward times that the services measured when they loaded."""
         draft = self.draft_info.forward_costs if self.draft_info is not None else ()
-        round_trip_us = self._round_trip_us + self._known_drafters.round_trip_us
+        infos = (self.target_info, self.draft_info)
+        runs = all(info is not None and Capability.RUNNING_DRAFTS in info.capabilities for info in infos)
+        round_trip_us = self._round_trip_us + self._known_drafters.round_trip_us if runs else 0.0
         return MeasuredCosts(self.target_info.forward_costs, draft, round_trip_us)
 
     async def check_verifiers(self, timeout_s: float) -> None:

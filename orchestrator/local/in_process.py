@@ -23,6 +23,7 @@ from specgate.service.replica import load_served
 from specgate.service.stream import Stopwatch
 from specgate.types import (
     NO_PROPOSAL,
+    Capability,
     DraftRequest,
     FollowUps,
     ModelInfo,
@@ -71,7 +72,7 @@ class InProcessDialer:
         info: ModelInfo = self._served[role].info()
         if info.role == "drafter" and info.draft_method.has_model:
             # A running draft would take the time of the forward that it should run ahead of.
-            info = replace(info, capabilities=info.capabilities - {RUNNING_DRAFTS})
+            info = replace(info, capabilities=info.capabilities - {Capability.RUNNING_DRAFTS})
         return info
 
     async def open_drafter(self, lease: Lease, spec: SessionSpec) -> "InProcessDrafter":

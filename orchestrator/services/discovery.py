@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from typing import Protocol
 
-from orchestrator.decode.ports import Drafter, Lease, Pool, VerifierDialer
+from orchestrator.decode.ports import Drafter, Lease, Pool, TextTooLong, VerifierDialer
 from orchestrator.decode.text import TextTokenizer
 from orchestrator.services.links import GrpcDialer
 from orchestrator.services.streams import ChannelCache
@@ -14,7 +14,7 @@ from orchestrator.services.timeouts import Timeouts
 from specgate.errors import InvalidArgument, ModelLoadError, ServiceUnavailable, SpecgateError, TokenizerMismatch
 from specgate.rpc.tls import ClientTlsFiles
 from specgate.tokenizer import first_difference
-from specgate.types import PROTO_VERSION, ModelInfo, SessionSpec
+from specgate.types import PROTO_VERSION, Capability, ModelInfo, SessionSpec
 
 HUB_ID = re.compile(r"\w[\w.-]*/\w[\w.-]*")
 RETRY_INTERVAL_S = 0.1
@@ -153,7 +153,10 @@ def check_pair(target: ModelInfo, draft: ModelInfo) -> None:
 
 
 class KnownDrafters:
-    """A ``DrafterDialer`` that knows each drafter's context length. It asks a drafter before the first session there.
+    """A ``DrafterDialer`` that knows each drafter's context length and capabilities.
+
+    It asks a drafter before the first session there, and before each session of a text that may pass its context: a
+    drafter of another release may have taken its place.
 
     Args:
         info, round_trip_us: of a drafter that was asked before; None if none has answered.
@@ -164,25 +167,31 @@ class KnownDrafters:
         self.round_trip_us = round_trip_us
         self._dialer = dialer
         self._target = target
-        self._context_lengths: dict[str, int] = {}
+        self._infos: dict[str, ModelInfo] = {}
 
     async def open_drafter(self, lease: Lease, spec: SessionSpec) -> tuple[Drafter, int]:
         """See ``ports.DrafterDialer``."""
-        known = self._context_lengths.get(lease.endpoint) or await self._meet(lease)
+        known = self._infos.get(lease.endpoint)
+        if known is None or spec.max_length > known.context_length:
+            known = await self._meet(lease)
         try:
             return await self._open(lease, spec, known)
         except InvalidArgument:
             # It may have restarted with less memory.
             now = await self._meet(lease)
-            if now >= known:
+            if now.context_length >= known.context_length:
                 raise
             return await self._open(lease, spec, now)
 
-    async def _open(self, lease: Lease, spec: SessionSpec, context_length: int) -> tuple[Drafter, int]:
-        spec = fitting(spec, context_length)
-        return await self._dialer.open_drafter(lease, spec), spec.first_position + context_length
+    async def _open(self, lease: Lease, spec: SessionSpec, info: ModelInfo) -> tuple[Drafter, int]:
+        length, holds = len(spec.committed_token_ids), info.context_length
+        if Capability.FIRST_POSITION in info.capabilities:
+            spec = fitting(spec, holds)
+        elif length >= holds:
+            raise TextTooLong("prompt_token_ids", f"{length} tokens, the drafter at {lease.endpoint} holds {holds}")
+        return await self._dialer.open_drafter(lease, spec), spec.first_position + holds
 
-    async def _meet(self, lease: Lease) -> int:
+    async def _meet(self, lease: Lease) -> ModelInfo:
         try:
             info = await self._dialer.model_info(lease, "drafter")
             _check_version("drafter", lease, info)
@@ -192,8 +201,8 @@ class KnownDrafters:
             raise ServiceUnavailable(str(error)) from None
         check_pair(self._target, info)
         self.info = self.info or info
-        self._context_lengths[lease.endpoint] = info.context_length
-        return info.context_length
+        self._infos[lease.endpoint] = info
+        return info
 
 
 def fitting(spec: SessionSpec, context_length: int) -> SessionSpec:

@@ -3,7 +3,7 @@
 import asyncio
 from dataclasses import dataclass, replace
 
-from orchestrator.decode.ports import Drafter, DrafterDialer, Pool
+from orchestrator.decode.ports import Drafter, DrafterDialer, Pool, TextTooLong
 from orchestrator.decode.session import Session
 from orchestrator.services.checks import check_proposal
 from orchestrator.services.deadlines import DraftDeadline, within
@@ -68,7 +68,7 @@ class DrafterOpener:
         """Whether no more sessions are opened: then a lease that is awaited is given back unused."""
 
     async def open(self, timeout_s: float) -> DrafterSession | None:
-        """Return an open session; None: the request was closed meanwhile.
+        """Return an open session; None: the drafter cannot hold the text, or the request was closed meanwhile.
 
         Raises:
             ServiceUnavailable: no drafter was free, or open, within ``timeout_s``.
@@ -89,7 +89,10 @@ class DrafterOpener:
             drafter, context_length = await self._dialer.open_drafter(lease, spec)
             return drafter
 
-        leased = await SessionLease[Drafter].open(self._pool, lease, opening(), timeout_s, "drafter")
+        try:
+            leased = await SessionLease[Drafter].open(self._pool, lease, opening(), timeout_s, "drafter")
+        except TextTooLong:
+            return None
         deadline = DraftDeadline(self._timeouts.first_draft_s, self._timeouts.draft_floor_s, DRAFT_FACTOR)
         return DrafterSession(leased, self._session, spec.position, context_length, deadline)
 

@@ -29,6 +29,7 @@ from specgate.rpc.convert_session import model_info_from_pb, session_spec_to_pb
 from specgate.rpc.request_id import outgoing
 from specgate.rpc.status import from_rpc_error
 from specgate.types import (
+    ALWAYS_SOLO,
     NO_PROPOSAL,
     DraftRequest,
     FollowUps,
@@ -67,15 +68,15 @@ class GrpcDialer:
         """See ``ports.DrafterDialer``."""
         opening = drafter_service_pb2.DraftRequest(open=_spec_to_pb(spec, lease))
         call = self._stub(lease, "drafter").Draft(metadata=outgoing())
-        stream = await self._opened(call, opening, f"the drafter at {lease.endpoint}")
+        stream, _ = await self._opened(call, opening, f"the drafter at {lease.endpoint}")
         return GrpcDrafter(stream, rejects=spec.rejects)
 
     async def open_verifier(self, lease: Lease, spec: SessionSpec) -> "GrpcVerifier":
         """See ``ports.VerifierDialer``."""
         opening = verifier_service_pb2.VerifyRequest(open=_spec_to_pb(spec, lease))
         call = self._stub(lease, "verifier").Verify(metadata=outgoing())
-        stream = await self._opened(call, opening, f"the verifier at {lease.endpoint}")
-        return GrpcVerifier(stream, spec.num_prompt_logprobs)
+        stream, answer = await self._opened(call, opening, f"the verifier at {lease.endpoint}")
+        return GrpcVerifier(stream, spec.num_prompt_logprobs, runs=answer.running_drafts)
 
     async def model_info(self, lease: Lease, role: str, timeout_s: float | None = None) -> ModelInfo:
         """Return the service's model information; ``role`` is "drafter" or "verifier".
@@ -99,10 +100,10 @@ class GrpcDialer:
     def _stub(self, lease: Lease, role: str) -> Any:
         return _STUBS[role](self._channels.get(lease.endpoint))
 
-    async def _opened(self, call: Any, opening: Any, peer: str) -> SessionStream:
+    async def _opened(self, call: Any, opening: Any, peer: str) -> tuple[SessionStream, Any]:
         stream = SessionStream(self._wrap_call(call) if self._wrap_call else call, peer)
-        await stream.open(opening, self._open_timeout_s, type(opening)(keep_alive=types_pb2.KeepAlive()))
-        return stream
+        answer = await stream.open(opening, self._open_timeout_s, type(opening)(keep_alive=types_pb2.KeepAlive()))
+        return stream, answer
 
 
 def _spec_to_pb(spec: SessionSpec, lease: Lease) -> types_pb2.SessionSpec:
@@ -184,10 +185,12 @@ class GrpcVerifier:
 
     Args:
         num_prompt_logprobs: that it sends before its first verdict; here they are part of that verdict.
+        runs: whether it takes running drafts; one of release 0.1.0 decodes alone instead.
     """
 
-    def __init__(self, stream: SessionStream, num_prompt_logprobs: int = 0) -> None:
+    def __init__(self, stream: SessionStream, num_prompt_logprobs: int = 0, *, runs: bool = True) -> None:
         self._stream = stream
+        self._runs = runs
         self._num_prompt_logprobs = num_prompt_logprobs
         self._goes_on = False
         """The verifier has begun the next round by itself."""
@@ -197,6 +200,8 @@ class GrpcVerifier:
 
     async def verify(self, request: VerifyRequest) -> AsyncGenerator[Verdict, None]:
         """See ``ports.Verifier``."""
+        if request.running_gamma and not self._runs:
+            request = replace(request, solo_below=ALWAYS_SOLO, running_gamma=0)
         if not self._goes_on:
             await self._stream.write(verifier_service_pb2.VerifyRequest(round=verify_round_to_pb(request)))
         last = self._goes_on = False
@@ -231,7 +236,7 @@ class GrpcVerifier:
 
     def run_on(self, draft: RunningDraft) -> None:
         """See ``ports.Verifier``. While one is still being written, only the last one after it is sent."""
-        self._running = draft
+        self._running = draft if self._runs else None
         if self._expecting is None or self._expecting.done():
             self._expecting = asyncio.create_task(self._send_running())
 

@@ -95,8 +95,8 @@ class SessionStream:
         self._wrote_at_s = 0.0
         self._keeping: asyncio.Task[None] | None = None
 
-    async def open(self, opening: Any, timeout_s: float, keep_alive: Any) -> None:
-        """Send ``opening`` and wait for its answer. Then send ``keep_alive`` as often as the peer asks for.
+    async def open(self, opening: Any, timeout_s: float, keep_alive: Any) -> Any:
+        """Send ``opening``, wait for its answer and return it. Then send ``keep_alive`` as often as the peer asks for.
 
         Raises:
             SpecgateError: what the peer answered.
@@ -111,6 +111,7 @@ class SessionStream:
             if answer.session_idle_ms:
                 interval_s = answer.session_idle_ms / 1000 * KEEP_ALIVE_SHARE
                 self._keeping = asyncio.create_task(self._keep_alive(keep_alive, interval_s))
+            return answer
         except TimeoutError:
             self.close()
             raise ServiceUnavailable(f"{self.peer} opened no session within {timeout_s:g} s") from None

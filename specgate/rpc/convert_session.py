@@ -31,11 +31,12 @@ _VERIFICATION_TO_PB: dict[Verification, pb2.Verification] = {
 }
 _VERIFICATION_FROM_PB = {value: mode for mode, value in _VERIFICATION_TO_PB.items()}
 _SAMPLING_NUMBERS = [name for name in SAMPLING_FIELDS if name != "logit_bias"]
-_CONVERTED_INFO = {"tokenizer_fingerprint", "eos_token_ids", "forward_costs", "draft_method"}
+_CONVERTED_INFO = {"tokenizer_fingerprint", "eos_token_ids", "forward_costs", "draft_method", "capabilities"}
 _INFO_FIELDS = [field.name for field in fields(ModelInfo) if field.name not in _CONVERTED_INFO]
 """The fields of ``ModelInfo`` that are on the wire as they are."""
 MAX_EOS_TOKEN_IDS = 256
 MAX_FORWARD_COSTS = 64
+MAX_CAPABILITIES = 64
 _FLOAT32_DIGITS = range(6, 10)
 
 
@@ -138,6 +139,7 @@ def model_info_to_pb(info: ModelInfo) -> pb2.GetModelInfoResponse:
         tokenizer_fingerprint=info.tokenizer_fingerprint,
         eos_token_ids=info.eos_token_ids,
         draft_method=draft_method_to_pb(info.draft_method),
+        capabilities=sorted(info.capabilities),
         forward_costs=[pb2.ForwardCost(**one._asdict()) for one in info.forward_costs],
         **{name: getattr(info, name) for name in _INFO_FIELDS},
     )
@@ -145,6 +147,7 @@ def model_info_to_pb(info: ModelInfo) -> pb2.GetModelInfoResponse:
 
 def model_info_from_pb(pb: pb2.GetModelInfoResponse) -> ModelInfo:
     check_length("eos_token_ids", pb.eos_token_ids, 0, MAX_EOS_TOKEN_IDS)
+    check_length("capabilities", pb.capabilities, 0, MAX_CAPABILITIES)
     check_fingerprint("tokenizer_fingerprint", pb.tokenizer_fingerprint, pb.tokenizer_fingerprint.values())
     check_range("context_length", pb.context_length, 1, 1 << 31)
     check_range("vocab_size", pb.vocab_size, 1, 1 << 31)
@@ -153,6 +156,7 @@ def model_info_from_pb(pb: pb2.GetModelInfoResponse) -> ModelInfo:
         eos_token_ids=tuple(pb.eos_token_ids),
         forward_costs=_forward_costs_from_pb(pb.forward_costs),
         draft_method=draft_method_from_pb(pb.draft_method),
+        capabilities=frozenset(pb.capabilities),
         **{name: getattr(pb, name) for name in _INFO_FIELDS},
     )
 

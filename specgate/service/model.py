@@ -15,7 +15,7 @@ from specgate.service.grammars import GrammarService
 from specgate.service.leases import LeaseBook
 from specgate.service.served import S, Served, Session
 from specgate.service.silence import SilenceLimits
-from specgate.types import DraftMethod, ForwardCost, ModelInfo, SessionSpec
+from specgate.types import Capability, DraftMethod, ForwardCost, ModelInfo, SessionSpec
 
 ENGINE_LOOK_S = 1.0
 """How often a session that waits for the engine's thread checks that the thread is alive."""
@@ -76,6 +76,10 @@ class ServedModel(Served):
     def info(self) -> ModelInfo:
         """See ``Served``."""
         loaded = self.loaded
+        service = self._service_info()
+        if loaded.tokenizers:
+            # A draft by strings is made for each round anew.
+            service["capabilities"] -= {Capability.RUNNING_DRAFTS}
         return ModelInfo(
             # Clients need not know the folder of its files.
             model=Path(loaded.name).name if Path(loaded.name).is_absolute() else loaded.name,
@@ -89,7 +93,7 @@ class ServedModel(Served):
             kv_tokens=self._kv_tokens,
             free_kv_tokens=self.engine.runner.pool.free_tokens,
             batch_invariant=self.engine.runner.kernel.batch_invariant,
-            **self._service_info(),
+            **service,
         )
 
     async def _make(self, spec: SessionSpec, make: Callable[..., S]) -> S:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from specgate.service.admission import Admission
 from specgate.service.silence import SilenceLimits
-from specgate.types import PROTO_VERSION, DraftMethod, ForwardCost, ModelInfo, SessionSpec
+from specgate.types import CAPABILITIES, PROTO_VERSION, DraftMethod, ForwardCost, ModelInfo, SessionSpec
 
 if TYPE_CHECKING:
     from specgate.runtime.engine.jobs import Task
@@ -98,6 +98,7 @@ class Served(ABC):
             "uptime_s": int(time.monotonic() - self._loaded_at_s),
             "forward_costs": self._forward_costs,
             "draft_method": self.draft_method,
+            "capabilities": CAPABILITIES[self.admission.role],
         }
 
     @asynccontextmanager

@@ -1,7 +1,17 @@
 """The nouns that both services and the orchestrator share. Frozen, validated where they are made."""
 
 from specgate.types.grammar import MAX_GRAMMAR_CHARACTERS, Grammar, GrammarKind
-from specgate.types.model import PROTO_VERSION, Attention, DraftMethod, Dtype, ForwardCost, ModelInfo, dtype_on
+from specgate.types.model import (
+    CAPABILITIES,
+    PROTO_VERSION,
+    Attention,
+    Capability,
+    DraftMethod,
+    Dtype,
+    ForwardCost,
+    ModelInfo,
+    dtype_on,
+)
 from specgate.types.records import RoundPlan, RoundRecord, RoundTiming, WhyAlone
 from specgate.types.rounds import (
     ALWAYS_SOLO,
@@ -37,6 +47,7 @@ from specgate.types.session import MAX_STOP_TOKEN_IDS, FinishReason, SessionSpec
 
 __all__ = [
     "ALWAYS_SOLO",
+    "CAPABILITIES",
     "GREEDY_BELOW",
     "MAX_BRANCHES",
     "MAX_GAMMA",
@@ -52,6 +63,7 @@ __all__ = [
     "AnnouncedProposal",
     "Announcement",
     "Attention",
+    "Capability",
     "DraftMethod",
     "DraftRequest",
     "Dtype",

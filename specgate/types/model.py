@@ -71,13 +71,27 @@ class ForwardCost(NamedTuple):
         return ForwardCost(self.rows, self.forward_us + round(self.context_us * length / 1024))
 
 
+class Capability(StrEnum):
+    """What a service can do that one of release 0.1.0 cannot, by its name in the contract."""
+
+    FIRST_POSITION = "first_position"
+    RUNNING_DRAFTS = "running_drafts"
+
+
+CAPABILITIES: Mapping[str, frozenset[str]] = {
+    "drafter": frozenset({Capability.FIRST_POSITION, Capability.RUNNING_DRAFTS}),
+    "verifier": frozenset({Capability.RUNNING_DRAFTS}),
+}
+"""Those of the services of this release, by role."""
+
+
 @dataclass(frozen=True, slots=True)
 class ModelInfo:
     """What a service says of itself; ``boot_id`` changes with every start.
 
     ``forward_costs`` are in rising order of rows; empty if unknown. ``draft_method`` is a drafter's.
     ``batch_invariant``: a row's logits do not depend on the other rows of its forward, to the bit, so that near ties
-    change no text of this service.
+    change no text of this service. ``capabilities`` may hold more than a ``Capability``, from a newer service.
     """
 
     model: str
@@ -100,3 +114,4 @@ class ModelInfo:
     draft_method: DraftMethod = DraftMethod.MODEL
     uptime_s: int = 0
     batch_invariant: bool = False
+    capabilities: frozenset[str] = frozenset()

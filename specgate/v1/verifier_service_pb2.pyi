@@ -53,7 +53,7 @@ class FollowUps(_message.Message):
     def __init__(self, round: _Optional[int] = ..., position: _Optional[int] = ..., solo_below: _Optional[float] = ..., max_solo_tokens: _Optional[int] = ..., branches: _Optional[_Union[_types_pb2.Branches, _Mapping]] = ..., least_confidences: _Optional[_Iterable[float]] = ...) -> None: ...
 
 class VerifyResponse(_message.Message):
-    __slots__ = ("round", "num_accepted", "token_id", "confidence", "solo", "last", "finish_reason", "near_ties", "verify_us", "logprobs", "opened", "batch_sessions", "batch_rows", "forward_us", "accepted_confidences", "follow_up", "session_idle_ms", "prompt_logprobs", "cached_tokens", "draft_token_ids")
+    __slots__ = ("round", "num_accepted", "token_id", "confidence", "solo", "last", "finish_reason", "near_ties", "verify_us", "logprobs", "opened", "batch_sessions", "batch_rows", "forward_us", "accepted_confidences", "follow_up", "session_idle_ms", "prompt_logprobs", "cached_tokens", "draft_token_ids", "running_drafts")
     ROUND_FIELD_NUMBER: _ClassVar[int]
     NUM_ACCEPTED_FIELD_NUMBER: _ClassVar[int]
     TOKEN_ID_FIELD_NUMBER: _ClassVar[int]
@@ -74,6 +74,7 @@ class VerifyResponse(_message.Message):
     PROMPT_LOGPROBS_FIELD_NUMBER: _ClassVar[int]
     CACHED_TOKENS_FIELD_NUMBER: _ClassVar[int]
     DRAFT_TOKEN_IDS_FIELD_NUMBER: _ClassVar[int]
+    RUNNING_DRAFTS_FIELD_NUMBER: _ClassVar[int]
     round: int
     num_accepted: int
     token_id: int
@@ -94,4 +95,5 @@ class VerifyResponse(_message.Message):
     prompt_logprobs: _containers.RepeatedCompositeFieldContainer[_types_pb2.TokenLogprobs]
     cached_tokens: int
     draft_token_ids: _containers.RepeatedScalarFieldContainer[int]
-    def __init__(self, round: _Optional[int] = ..., num_accepted: _Optional[int] = ..., token_id: _Optional[int] = ..., confidence: _Optional[float] = ..., solo: bool = ..., last: bool = ..., finish_reason: _Optional[_Union[_types_pb2.FinishReason, str]] = ..., near_ties: _Optional[int] = ..., verify_us: _Optional[int] = ..., logprobs: _Optional[_Iterable[_Union[_types_pb2.TokenLogprobs, _Mapping]]] = ..., opened: bool = ..., batch_sessions: _Optional[int] = ..., batch_rows: _Optional[int] = ..., forward_us: _Optional[int] = ..., accepted_confidences: _Optional[_Iterable[float]] = ..., follow_up: _Optional[int] = ..., session_idle_ms: _Optional[int] = ..., prompt_logprobs: _Optional[_Iterable[_Union[_types_pb2.TokenLogprobs, _Mapping]]] = ..., cached_tokens: _Optional[int] = ..., draft_token_ids: _Optional[_Iterable[int]] = ...) -> None: ...
+    running_drafts: bool
+    def __init__(self, round: _Optional[int] = ..., num_accepted: _Optional[int] = ..., token_id: _Optional[int] = ..., confidence: _Optional[float] = ..., solo: bool = ..., last: bool = ..., finish_reason: _Optional[_Union[_types_pb2.FinishReason, str]] = ..., near_ties: _Optional[int] = ..., verify_us: _Optional[int] = ..., logprobs: _Optional[_Iterable[_Union[_types_pb2.TokenLogprobs, _Mapping]]] = ..., opened: bool = ..., batch_sessions: _Optional[int] = ..., batch_rows: _Optional[int] = ..., forward_us: _Optional[int] = ..., accepted_confidences: _Optional[_Iterable[float]] = ..., follow_up: _Optional[int] = ..., session_idle_ms: _Optional[int] = ..., prompt_logprobs: _Optional[_Iterable[_Union[_types_pb2.TokenLogprobs, _Mapping]]] = ..., cached_tokens: _Optional[int] = ..., draft_token_ids: _Optional[_Iterable[int]] = ..., running_drafts: bool = ...) -> None: ...

@@ -182,7 +182,7 @@ class GetModelInfoRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class GetModelInfoResponse(_message.Message):
-    __slots__ = ("model", "role", "architecture", "dtype", "device", "context_length", "vocab_size", "num_parameters", "tokenizer_fingerprint", "eos_token_ids", "max_sessions", "kv_tokens", "proto_version", "boot_id", "active_sessions", "free_kv_tokens", "forward_costs", "draft_method", "uptime_s", "batch_invariant")
+    __slots__ = ("model", "role", "architecture", "dtype", "device", "context_length", "vocab_size", "num_parameters", "tokenizer_fingerprint", "eos_token_ids", "max_sessions", "kv_tokens", "proto_version", "boot_id", "active_sessions", "free_kv_tokens", "forward_costs", "draft_method", "uptime_s", "batch_invariant", "capabilities")
     class TokenizerFingerprintEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -210,6 +210,7 @@ class GetModelInfoResponse(_message.Message):
     DRAFT_METHOD_FIELD_NUMBER: _ClassVar[int]
     UPTIME_S_FIELD_NUMBER: _ClassVar[int]
     BATCH_INVARIANT_FIELD_NUMBER: _ClassVar[int]
+    CAPABILITIES_FIELD_NUMBER: _ClassVar[int]
     model: str
     role: str
     architecture: str
@@ -230,7 +231,8 @@ class GetModelInfoResponse(_message.Message):
     draft_method: DraftMethod
     uptime_s: int
     batch_invariant: bool
-    def __init__(self, model: _Optional[str] = ..., role: _Optional[str] = ..., architecture: _Optional[str] = ..., dtype: _Optional[str] = ..., device: _Optional[str] = ..., context_length: _Optional[int] = ..., vocab_size: _Optional[int] = ..., num_parameters: _Optional[int] = ..., tokenizer_fingerprint: _Optional[_Mapping[str, str]] = ..., eos_token_ids: _Optional[_Iterable[int]] = ..., max_sessions: _Optional[int] = ..., kv_tokens: _Optional[int] = ..., proto_version: _Optional[str] = ..., boot_id: _Optional[str] = ..., active_sessions: _Optional[int] = ..., free_kv_tokens: _Optional[int] = ..., forward_costs: _Optional[_Iterable[_Union[ForwardCost, _Mapping]]] = ..., draft_method: _Optional[_Union[DraftMethod, str]] = ..., uptime_s: _Optional[int] = ..., batch_invariant: bool = ...) -> None: ...
+    capabilities: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, model: _Optional[str] = ..., role: _Optional[str] = ..., architecture: _Optional[str] = ..., dtype: _Optional[str] = ..., device: _Optional[str] = ..., context_length: _Optional[int] = ..., vocab_size: _Optional[int] = ..., num_parameters: _Optional[int] = ..., tokenizer_fingerprint: _Optional[_Mapping[str, str]] = ..., eos_token_ids: _Optional[_Iterable[int]] = ..., max_sessions: _Optional[int] = ..., kv_tokens: _Optional[int] = ..., proto_version: _Optional[str] = ..., boot_id: _Optional[str] = ..., active_sessions: _Optional[int] = ..., free_kv_tokens: _Optional[int] = ..., forward_costs: _Optional[_Iterable[_Union[ForwardCost, _Mapping]]] = ..., draft_method: _Optional[_Union[DraftMethod, str]] = ..., uptime_s: _Optional[int] = ..., batch_invariant: bool = ..., capabilities: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class ForwardCost(_message.Message):
     __slots__ = ("rows", "forward_us", "context_us")

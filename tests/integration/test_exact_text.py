@@ -1,10 +1,8 @@
 """The text is the target's own: token for token, over real gRPC between real processes, in float32."""
 
-import json
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from shutil import copytree
 from typing import Any
 
 import pytest
@@ -20,7 +18,7 @@ from specgate.types import SamplingParams, Verification
 from tests.support import guessing_drafter
 from tests.support.letters import write_byte_model, write_permuted
 from tests.support.orchestrating import Widths, connected, expect_texts, num_prepared, run_all
-from tests.support.services import HELD_OUT_PROMPTS, PAIR, Service, running
+from tests.support.services import HELD_OUT_PROMPTS, PAIR, Service, of_short_context, running
 
 FULL = pytest.param(50, 128, id="full", marks=[pytest.mark.slow, pytest.mark.timeout(1800)])
 SIZES = [pytest.param(6, 48, id="quick"), FULL]
@@ -101,10 +99,7 @@ async def test_a_text_longer_than_the_drafter_holds(verifier: Service, temperatu
         GenerationRequest(ids, SamplingParams(temperature=temperature), 160, seed=5, gamma=0, ignore_eos=True)
         for ids in prompts(2)
     ]
-    draft = copytree(PAIR / "draft", tmp_path / "draft")
-    config = json.loads((draft / "config.json").read_text())
-    (draft / "config.json").write_text(json.dumps(config | {"max_position_embeddings": 64}))
-    with running("drafter", draft, "--run-ahead", "16", module=guessing_drafter.MODULE) as drafter:
+    with running("drafter", of_short_context(tmp_path), "--run-ahead", "16", module=guessing_drafter.MODULE) as drafter:
         async with connected([drafter], [verifier]) as orchestrator:
             expected = [g.token_ids for g in await run_all(orchestrator, alone, concurrency=1)]
             drafted = [replace(one, gamma=4, gate=Gate.NONE) for one in alone]

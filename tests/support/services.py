@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from shutil import copytree
 from typing import Any
 
 import specgate
@@ -15,6 +16,14 @@ from tests.support.patience import PATIENCE_S
 PAIR = Path(specgate.__file__).parent / "demo_pair"
 HELD_OUT_PROMPTS = json.loads((Path(__file__).parents[1] / "data" / "held_out_prompts.json").read_text())
 """The first tokens' worth of text of 50 places in modules that the bundled pair never saw."""
+
+
+def of_short_context(folder: Path, num_tokens: int = 64) -> Path:
+    """Write the bundled draft to ``folder`` as a model that holds so many tokens, and return where it is."""
+    draft = copytree(PAIR / "draft", folder / "draft")
+    config = json.loads((draft / "config.json").read_text())
+    (draft / "config.json").write_text(json.dumps(config | {"max_position_embeddings": num_tokens}))
+    return draft
 
 
 def is_gone(pid: int) -> bool:

@@ -12,6 +12,13 @@ from specgate.errors import InvalidArgument
 
 NOT_YAML = (yaml.YAMLError, ValueError, RecursionError)
 """What PyYAML raises: a date such as 2026-13-01 is a ValueError, brackets without end a RecursionError."""
+GONE = {
+    "drafter.answer_memory_bytes": "nothing is drafted from past answers",
+    "gateway.http.head_timeout_s": "it is always 10 s",
+    "gateway.http.body_timeout_s": "it is always 30 s",
+    "gateway.http.max_connections_per_address": "it is always half of max_connections",
+}
+"""Keys of earlier releases, and what holds in their place. Of a renamed one that is its new name."""
 
 
 def all_keys(model: type[BaseModel], prefix: str = "") -> Iterator[str]:

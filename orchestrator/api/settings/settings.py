@@ -11,7 +11,7 @@ import yaml
 from pydantic import Field, ValidationError, model_validator
 
 import specgate
-from orchestrator.api.settings.keys import NOT_YAML, merge, nearest_key, one_line, overridden, read_yaml
+from orchestrator.api.settings.keys import GONE, NOT_YAML, merge, nearest_key, one_line, overridden, read_yaml
 from orchestrator.api.settings.listen import (
     NODE,
     ClientTlsSettings,
@@ -160,7 +160,7 @@ def load_settings(
         given_to: returns the settings of a "verifier" or a "drafter" by name. It adds no drafter.
 
     Raises:
-        InvalidArgument: the file cannot be read, or a key is unknown or its value out of range; names the key.
+        InvalidArgument: the file cannot be read, or keys are unknown or values out of range; names all of them.
     """
     values = {} if file is None else read_yaml(file)
     # The overrides may add or remove a drafter. They also win over what a flag gives to both services.
@@ -177,7 +177,7 @@ def settings_of(values: Mapping[str, Any]) -> Settings:
     """Return the settings of a mapping, as a file or Ray Serve's ``args`` has it. What it leaves out gets its default.
 
     Raises:
-        InvalidArgument: a key is unknown or its value out of range; names the key.
+        InvalidArgument: keys are unknown or values out of range; names all of them, ``field`` is the first.
     """
     merged = _with_draft_model(merge(Settings().model_dump(mode="json"), values), values)
     try:
@@ -187,9 +187,8 @@ def settings_of(values: Mapping[str, Any]) -> Settings:
         role = "drafter" if merged["verifier"].get("model") else "verifier"
         raise InvalidArgument(f"{role}.{error.field.removeprefix('--').replace('-', '_')}", error.problem) from None
     except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        path = tuple(str(part) for part in first["loc"])
-        raise InvalidArgument(".".join(path) or "config", _problem(path, first)) from None
+        (field, problem), *others = map(_problem, error.errors(include_url=False))
+        raise InvalidArgument(field, "; ".join((problem, *map(": ".join, others)))) from None
 
 
 def _with_draft_model(merged: dict[str, Any], values: Mapping[str, Any]) -> dict[str, Any]:
@@ -223,14 +222,18 @@ def _parse_pair(pair: str) -> tuple[str, object]:
         raise InvalidArgument("--set", f"{pair!r}: the value is not YAML: {one_line(error)}") from None
 
 
-def _problem(path: tuple[str, ...], error: "ErrorDetails") -> str:
-    """Return what is wrong with the value at ``path``, in one line."""
+def _problem(error: "ErrorDetails") -> tuple[str, str]:
+    """Return a key, and what is wrong with it or its value, in one line."""
+    path = tuple(str(part) for part in error["loc"])
+    key = ".".join(path) or "config"
+    if key in GONE:
+        return key, f"is not a setting any more: {GONE[key]}"
     if error["type"] == "extra_forbidden":
         nearest = nearest_key(Settings, path)
-        return f"is not a setting; did you mean {nearest}?" if nearest else "is not a setting"
+        return key, f"is not a setting; did you mean {nearest}?" if nearest else "is not a setting"
     if error["type"] == "value_error":
-        return str(error["ctx"]["error"])
-    return f"{error['msg']}; it is {error['input']!r}"
+        return key, str(error["ctx"]["error"])
+    return key, f"{error['msg']}; it is {error['input']!r}"
 
 
 def to_yaml(settings: Settings) -> str:

@@ -95,6 +95,7 @@ INFO = model_info(
     free_kv_tokens=1 << 32,
     uptime_s=90_000,
     batch_invariant=True,
+    capabilities=frozenset({"first_position", "of a newer release"}),
 )
 ROUND_TRIPS: dict[str, tuple[Callable[[Any], Any], Callable[[Any], Any], list[Any]]] = {
     "proposal": (

@@ -219,6 +219,7 @@ SESSIONS = [
         ({"vocab_size": 0, "context_length": 1}, "vocab_size", "0 is outside"),
         ({"vocab_size": 1, "context_length": 0}, "context_length", "0 is outside"),
         ({"eos_token_ids": range(257)}, "eos_token_ids (length)", "257 is outside [0, 256]"),
+        ({"capabilities": ["x"] * 65}, "capabilities (length)", "65 is outside [0, 64]"),
         ({"tokenizer_fingerprint": PARTS}, "tokenizer_fingerprint (length)", "33 is outside [0, 32]"),
     ),
 ]

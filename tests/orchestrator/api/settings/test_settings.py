@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import yaml
 
-from orchestrator.api.settings.keys import all_keys, nearest_key
+from orchestrator.api.settings.keys import GONE, all_keys, nearest_key, read_yaml
 from orchestrator.api.settings.settings import (
     Defaults,
     Settings,
@@ -20,6 +20,8 @@ from orchestrator.policy.gates import Gate
 from specgate.errors import InvalidArgument
 from specgate.types import Verification
 from tests.support.orchestrating import Cli
+
+OLD_FILE = Path(__file__).parents[3] / "contract" / "0.1.0" / "specgate.yaml"
 
 
 @pytest.fixture
@@ -99,6 +101,27 @@ def test_what_is_wrong_is_named(values: dict[Any, Any], field: str, problem: str
     assert caught.value.field == field
     assert problem in caught.value.problem
     assert "\n" not in caught.value.problem
+
+
+def test_a_file_of_an_old_release_is_told_of_all_its_keys_that_are_gone() -> None:
+    with pytest.raises(InvalidArgument) as caught:
+        load_settings(OLD_FILE, {"gateway.http.prot": 1, "drain_s": -1})
+    assert str(caught.value).split("; ") == [
+        "drafter.answer_memory_bytes: is not a setting any more: nothing is drafted from past answers",
+        "gateway.http.head_timeout_s: is not a setting any more: it is always 10 s",
+        "gateway.http.body_timeout_s: is not a setting any more: it is always 30 s",
+        "gateway.http.max_connections_per_address: is not a setting any more: it is always half of max_connections",
+        "gateway.http.prot: is not a setting",
+        "did you mean gateway.http.port?",
+        "drain_s: Input should be greater than or equal to 0",
+        "it is -1",
+    ]
+    # All others mean what they meant.
+    kept = read_yaml(OLD_FILE)
+    for key in GONE:
+        section, *inner, name = key.split(".")
+        del (kept[section][inner[0]] if inner else kept[section])[name]
+    assert settings_of(kept) == Settings()
 
 
 def test_a_method_brings_the_model_that_it_needs() -> None:
