@@ -51,7 +51,7 @@ bench: .venv/.installed ## measure, with the services pinned to their own cores
 	.venv/bin/orchestrator bench --pin
 
 clean: ## remove environments, caches and what was built
-	rm -rf .venv .venv-protos .venv-clients-* .venv-vllm .triton node_modules build dist site *.egg-info
+	rm -rf .venv .venv-protos .venv-clients-* .venv-vllm .venv-release .triton node_modules build dist site *.egg-info
 	rm -rf clients/node/node_modules clients/cpp/build tests/clients/node/node_modules
 	rm -f specgate/runtime/cpu/libspecgate_cpu.so
 	rm -rf .hypothesis .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .coverage

@@ -1,21 +1,26 @@
-"""Builds the C library in specgate/runtime/cpu/native. All else about the package is in pyproject.toml.
+"""Builds the C library in specgate/runtime/cpu/native, and tells packages their commit. The rest is in pyproject.toml.
 
 The library is plain C without Python's headers, and specgate/cpu_library.py loads it by ctypes: one build serves every
 version of Python. Where it cannot be built, specgate is installed without it.
 """
 
+import json
 import re
 import sys
+from datetime import UTC, datetime
 from pathlib import Path
 
 from setuptools import Extension, setup
 from setuptools.command.bdist_wheel import bdist_wheel
 from setuptools.command.build_ext import build_ext
+from setuptools.command.build_py import build_py
+from setuptools.command.sdist import sdist
 
 # Whoever builds a package does not have its folder on the path.
 sys.path.insert(0, str(Path(__file__).parent))
 
 from specgate.cpu_library import digest_of
+from specgate.version import BUILT, commit
 
 SOURCES = Path("specgate/runtime/cpu/native")
 NAME = "specgate.runtime.cpu.native"
@@ -56,6 +61,31 @@ class Wheel(bdist_wheel):
         return "py3", "none", portable(platform, library) if library.exists() else "any"
 
 
+class Modules(build_py):
+    """Python's modules, and of which commit they are."""
+
+    def run(self) -> None:
+        """Copy them; an editable installation stays a checkout."""
+        super().run()
+        if not self.editable_mode:
+            write_built(Path(self.build_lib))
+
+
+class Sources(sdist):
+    """A source distribution that knows of which commit it is: what is built from it has no git to ask."""
+
+    def make_release_tree(self, base_dir: str, files: list[str]) -> None:
+        """Fill the folder that is packed."""
+        super().make_release_tree(base_dir, files)
+        write_built(Path(base_dir))
+
+
+def write_built(root: Path) -> None:
+    """Write what ``orchestrator --version`` tells of a package."""
+    built = {"commit": commit(), "date": str(datetime.now(UTC).date())}
+    (root / BUILT).write_text(json.dumps(built) + "\n", "utf-8")
+
+
 def portable(platform: str, library: Path) -> str:
     """Return the tag of every Linux whose glibc has what ``library`` needs (PEP 600); other platforms as they are."""
     minors = [int(minor) for minor in re.findall(rb"GLIBC_2\.(\d+)", library.read_bytes())]
@@ -84,5 +114,5 @@ setup(
             extra_link_args=["-lm"],
         )
     ],
-    cmdclass={"build_ext": BuildLibrary, "bdist_wheel": Wheel},
+    cmdclass={"build_ext": BuildLibrary, "build_py": Modules, "bdist_wheel": Wheel, "sdist": Sources},
 )

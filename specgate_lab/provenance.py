@@ -5,8 +5,6 @@ import json
 import os
 import platform
 import shlex
-import shutil
-import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -17,10 +15,9 @@ from typing import Any
 
 import specgate
 from orchestrator.local.cores import num_usable_cores
+from specgate.version import answer_of, commit
 
 PACKAGES = ("torch", "transformers", "tokenizers", "safetensors", "numpy", "grpcio", "protobuf", "triton", "ray")
-_ROOT = Path(specgate.__file__).parent.parent
-_ANSWER_WITHIN_S = 10.0
 
 
 def provenance(argv: Sequence[str] | None = None) -> dict[str, Any]:
@@ -32,7 +29,7 @@ def provenance(argv: Sequence[str] | None = None) -> dict[str, Any]:
     return {
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
         "command": _command(sys.argv if argv is None else argv),
-        "commit": _commit(),
+        "commit": commit(),
         "specgate": specgate.__version__,
         "versions": {"python": platform.python_version(), **_versions()},
         "machine": {
@@ -87,19 +84,6 @@ def _folders() -> Iterator[tuple[str, str]]:
             yield str(home), "~"
 
 
-def _commit() -> str | None:
-    """Return the commit of the checkout that we run from, "+" behind it where files differ; None outside of one.
-
-    Results themselves are no difference: one command may write several.
-    """
-    if not (_ROOT / ".git").exists():
-        return None
-    commit = _answer_of("git", "-C", str(_ROOT), "rev-parse", "--short=12", "HEAD")
-    status = ("status", "--porcelain", "--untracked-files=no", "--", ".", ":!docs/results")
-    changes = _answer_of("git", "-C", str(_ROOT), *status)
-    return f"{commit}{'+' if changes else ''}" if commit else None
-
-
 def _versions() -> dict[str, str]:
     found = {}
     for package in PACKAGES:
@@ -121,18 +105,5 @@ def _cpu() -> str:
 
 def _gpus() -> list[str]:
     """Return each card's name and driver."""
-    cards = _answer_of("nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader")
+    cards = answer_of("nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader")
     return cards.splitlines() if cards else []
-
-
-def _answer_of(program: str, *arguments: str) -> str:
-    """Return what a program prints; nothing where it is missing or fails."""
-    if shutil.which(program) is None:
-        return ""
-    try:
-        done = subprocess.run(
-            [program, *arguments], capture_output=True, text=True, timeout=_ANSWER_WITHIN_S, check=False
-        )
-    except (OSError, subprocess.TimeoutExpired):
-        return ""
-    return done.stdout.strip() if done.returncode == 0 else ""

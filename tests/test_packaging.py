@@ -53,14 +53,14 @@ def build(tree: Path, tmp_path_factory: pytest.TempPathFactory) -> Build:
     """Build a "wheel", an "sdist" or an "editable", as pip does, and return its file."""
     nowhere = tmp_path_factory.mktemp("no-programs")
 
-    def run(what: str, *, compiler: bool = True) -> Path:
+    def run(what: str, *, compiler: bool = True, source: Path = tree) -> Path:
         folder = tmp_path_factory.mktemp(what)
         code = f"from setuptools import build_meta; build_meta.build_{what}({str(folder)!r})"
         env = {**os.environ, "LDFLAGS": FLAGS_OF_PYTHON}
         if not compiler:
             env |= {"PATH": str(nowhere), "CC": "cc"}
         done = subprocess.run(
-            [sys.executable, "-c", code], cwd=tree, env=env, check=False, capture_output=True, text=True
+            [sys.executable, "-c", code], cwd=source, env=env, check=False, capture_output=True, text=True
         )
         assert done.returncode == 0, done.stderr
         (built,) = folder.iterdir()
@@ -82,6 +82,13 @@ def plain_wheel(wheel: Path, build: Build) -> Path:
 
 def files_of(wheel: Path) -> set[str]:
     return set(ZipFile(wheel).namelist())
+
+
+def version_of(wheel: Path, folder: Path) -> str:
+    """Return what ``orchestrator --version`` prints of the modules in ``wheel``."""
+    ZipFile(wheel).extractall(folder)
+    code = "from specgate.version import one_line; print(one_line())"
+    return subprocess.run([sys.executable, "-c", code], cwd=folder, check=True, capture_output=True, text=True).stdout
 
 
 @needs_compiler
@@ -158,3 +165,22 @@ def test_sources_that_do_not_compile_are_no_reason_to_fail(tree: Path, build: Bu
         assert build("wheel").name.endswith("-py3-none-any.whl")
     finally:
         source.write_text(good)
+
+
+def test_a_package_knows_its_commit_also_where_it_is_built_from_a_source_distribution(
+    tree: Path, build: Build, tmp_path: Path
+) -> None:
+    checkout = shutil.copytree(tree, tmp_path / "checkout")
+    git = ("git", "-C", str(checkout), "-c", "user.name=x", "-c", "user.email=x@example.org")
+    for command in (["init", "--quiet"], ["add", "."], ["commit", "--quiet", "--message", "x"]):
+        subprocess.run([*git, *command], check=True)
+    commit = subprocess.run([*git, "rev-parse", "HEAD"], check=True, capture_output=True, text=True).stdout[:12]
+    with tarfile.open(build("sdist", source=checkout)) as archive:
+        archive.extractall(tmp_path, filter="data")
+    for source in (checkout, tmp_path / "specgate-0.1.0"):
+        told = version_of(build("wheel", source=source), tmp_path / f"from-{source.name}")
+        assert re.match(rf"specgate 0\.1\.0 \(commit {commit}, built 20\d\d-\d\d-\d\d, Python 3\.\d+\.", told), told
+
+
+def test_a_package_that_is_built_without_git_says_so(plain_wheel: Path, tmp_path: Path) -> None:
+    assert version_of(plain_wheel, tmp_path).startswith("specgate 0.1.0 (unknown commit, built 20")

@@ -23,9 +23,9 @@ from orchestrator.cli.keys import keys
 from orchestrator.cli.serve import serve
 from orchestrator.cli.status import status
 from orchestrator.terminal import service_flags
-from specgate import __version__
 from specgate.errors import InvalidArgument, SpecgateError
 from specgate.logs import LogLevel, configure_logs
+from specgate.version import one_line
 
 FAILURE = 1
 BAD_INPUT = 2
@@ -71,7 +71,7 @@ _OPTIONS = {"stop_token_ids": "stop_token_id"}
 
 def _show_version(wanted: bool) -> None:
     if wanted:
-        typer.echo(f"specgate {__version__}")
+        typer.echo(one_line())
         raise typer.Exit
 
 
@@ -79,7 +79,9 @@ def _show_version(wanted: bool) -> None:
 def _options(
     version: Annotated[
         bool,
-        typer.Option("--version", help="Print the version and exit.", is_eager=True, callback=_show_version),
+        typer.Option(
+            "--version", help="Print version, commit and build, and exit.", is_eager=True, callback=_show_version
+        ),
     ] = False,
 ) -> None:
     pass

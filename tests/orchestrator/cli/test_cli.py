@@ -40,7 +40,11 @@ def services(pair: Path) -> Iterator[list[str]]:
 
 
 def test_version(orchestrator: Cli) -> None:
-    assert orchestrator("--version") == (0, f"specgate {__version__}\n", "")
+    code, told, _ = orchestrator("--version")
+    assert code == 0
+    assert re.fullmatch(
+        rf"specgate {re.escape(__version__)} \((commit \w+\+?|unknown commit), Python .*, torch .*\)\n", told
+    )
 
 
 def test_every_command_and_flag_has_a_help_text_without_brackets_which_would_be_read_as_markup() -> None:
