@@ -17,7 +17,7 @@ class Sample:
     """One case, run once by one variant: ``tokens`` came within ``seconds``.
 
     For a single request both exclude the prefill and the first delta. ``requests`` are the case's requests, where this
-    process timed them. ``traffic_bytes`` crossed both links after the sessions were open, where bytes were counted.
+    process timed them. ``traffic_bytes``, in ``traffic_messages``, crossed both links after the sessions were open.
     ``case`` is an index; ``first_s`` is until the first token, where it was timed.
     """
 
@@ -26,6 +26,7 @@ class Sample:
     token_ids: tuple[int, ...] = ()
     requests: tuple[RequestTimeline, ...] = ()
     traffic_bytes: int | None = None
+    traffic_messages: int | None = None
     case: int = 0
     repeat: int = 0
     first_s: float | None = None

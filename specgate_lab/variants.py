@@ -22,12 +22,18 @@ Decode = Variant[GenerationRequest]
 
 @dataclass(slots=True)
 class Traffic:
-    """Bytes of all messages of the sessions whose calls are ``counted``, serialised, on both links, both ways.
+    """All messages of the sessions whose calls are ``counted``, and their bytes, serialised; on both links, both ways.
 
     The openings, which carry the prompt, are left out; so is what HTTP/2 adds, 14 bytes for a message sent by itself.
     """
 
     num_bytes: int = 0
+    num_messages: int = 0
+
+    def count(self, message: Any) -> None:
+        """Count a message."""
+        self.num_bytes += message.ByteSize()
+        self.num_messages += 1
 
     def counted(self, call: Any) -> "CountedCall":
         """Return a call that counts here; see ``links.WrapCall``."""
@@ -45,7 +51,7 @@ class CountedCall:
     async def write(self, message: Any) -> None:
         """Write as the call does."""
         if self._has_opened:
-            self._traffic.num_bytes += message.ByteSize()
+            self._traffic.count(message)
         self._has_opened = True
         await self._call.write(message)
 
@@ -53,7 +59,7 @@ class CountedCall:
         """Read as the call does; the end of a stream is no message."""
         message = await self._call.read()
         if self._was_opened and hasattr(message, "ByteSize"):
-            self._traffic.num_bytes += message.ByteSize()
+            self._traffic.count(message)
         self._was_opened = True
         return message
 
@@ -83,23 +89,27 @@ def pair_variant(
     """
 
     async def decode(request: GenerationRequest) -> Sample:
-        num_before = traffic.num_bytes if traffic else 0
+        before = replace(traffic) if traffic else None
         async with observe() if observe else nullcontext(RequestObservers()) as by:
             start = partial(orchestrator.generate, on_record=by.on_record, on_loss=by.on_loss)
             timed = await time_request(
                 start, choice.of(request), time.perf_counter(), on_delta=lambda delta, _: by.on_delta(delta)
             )
-        return sample_of(timed.whole(), traffic.num_bytes - num_before if traffic else None)
+        sample = sample_of(timed.whole())
+        if traffic is None or before is None:
+            return sample
+        crossed = traffic.num_bytes - before.num_bytes, traffic.num_messages - before.num_messages
+        return replace(sample, traffic_bytes=crossed[0], traffic_messages=crossed[1])
 
     return decode
 
 
-def sample_of(timed: RequestTimeline, traffic_bytes: int | None = None) -> Sample:
+def sample_of(timed: RequestTimeline) -> Sample:
     """Return the sample of a single request."""
     if not timed.arrivals:
-        return Sample(0, 0.0, requests=(timed,), traffic_bytes=traffic_bytes)
+        return Sample(0, 0.0, requests=(timed,))
     first, last = timed.arrivals[0], timed.arrivals[-1]
-    return Sample(timed.num_tokens - first.num_tokens, last.at_s - first.at_s, timed.token_ids, (timed,), traffic_bytes)
+    return Sample(timed.num_tokens - first.num_tokens, last.at_s - first.at_s, timed.token_ids, (timed,))
 
 
 async def decode_in_turns(

@@ -20,6 +20,8 @@ HUB_ID = re.compile(r"\w[\w.-]*/\w[\w.-]*")
 RETRY_INTERVAL_S = 0.1
 ANSWER_SHARE = 1 / 3
 """One service's share of the whole time, so that a hung one leaves time for others."""
+NUM_PINGS = 3
+"""The first of them may open the connection."""
 ANSWER_S = 3.0
 """The most that one service may take: a loaded one answers at once."""
 
@@ -124,7 +126,6 @@ async def round_trip_us(pool: Pool, dialer: Dialer, role: str) -> float:
     except SpecgateError:
         return 0.0
     try:
-        await dialer.model_info(lease, role, ANSWER_S)
         return await _round_trip_us(dialer, lease, role)
     except SpecgateError:
         return 0.0
@@ -133,9 +134,13 @@ async def round_trip_us(pool: Pool, dialer: Dialer, role: str) -> float:
 
 
 async def _round_trip_us(dialer: Dialer, lease: Lease, role: str) -> float:
-    start_s = time.perf_counter()
-    await dialer.model_info(lease, role, ANSWER_S)
-    return (time.perf_counter() - start_s) * 1e6
+    """Return the least of a few: what makes one longer is no way."""
+    took_s: list[float] = []
+    for _ in range(NUM_PINGS):
+        start_s = time.perf_counter()
+        await dialer.model_info(lease, role, ANSWER_S)
+        took_s.append(time.perf_counter() - start_s)
+    return min(took_s) * 1e6
 
 
 def _check_version(role: str, lease: Lease, info: ModelInfo) -> None:

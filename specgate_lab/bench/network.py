@@ -13,22 +13,23 @@ from orchestrator.decode.request import GenerationRequest
 from orchestrator.generation.orchestrator import Orchestrator
 from orchestrator.local.child import Child
 from orchestrator.local.launch import Pair, capacity_for, open_pair
+from orchestrator.policy.gates import Gate
 from orchestrator.services.pool import StaticPool
 from orchestrator.terminal.model_options import ModelOptions
 from orchestrator.terminal.prompts import Prompt
 from orchestrator.terminal.render import output_console
+from orchestrator.terminal.request_options import fixed_gamma
 from orchestrator.terminal.tables import number, table_of
-from specgate_lab.bench.pair_variants import pair_variants
-from specgate_lab.bench.row_names import PAIR_ROWS
+from specgate_lab.bench.row_names import PAIR_ROWS, SPEC_AHEAD, SPEC_AHEAD_AUTO, TARGET
 from specgate_lab.bench.rows import Row, TextAgreement, promised_agreement, rows_of
 from specgate_lab.bench.table import STYLES, agreement_line, interval
-from specgate_lab.drafters import on_demand_drafter
 from specgate_lab.experiment import Samples
+from specgate_lab.gate_choice import AUTO_GATE, TARGET_ALONE, GateChoice
 from specgate_lab.options import numbers_of
 from specgate_lab.peers.bare_loop import answer_of
 from specgate_lab.progress import counting_bar
 from specgate_lab.report import PlotLine, draw_lines, print_lost
-from specgate_lab.variants import Traffic, decode_in_turns
+from specgate_lab.variants import Traffic, decode_in_turns, pair_variant
 from specgate_lab.workload import full_requests
 
 MAX_DELAY_MS = 500.0
@@ -91,7 +92,9 @@ _COLUMNS: tuple[Column, ...] = (
     ("× target", lambda one: number(one.row.ratio_to_target, ".2f")),
     ("95 %", lambda one: interval(one.row.ratio_to_target_95)),
     ("× nearest", lambda one: f"{one.ratio_to_nearest:.2f}"),
-    ("overhead µs", lambda one: number(one.row.round_us.overhead, ".0f")),
+    ("tokens a forward", lambda one: number(one.row.tokens_per_forward, ".2f")),
+    ("bytes a token", lambda one: number(one.row.bytes_per_token, ".0f")),
+    ("messages", lambda one: number(one.row.messages_per_token, ".1f")),
 )
 _LEGEND = (
     "× target is to the target alone at the same delay, × nearest to the same row at the least one.\n"
@@ -109,16 +112,17 @@ async def run_network(
 ) -> dict[str, Any]:
     """Measure the pair at every added round-trip delay, print the table and draw the plots; return the results."""
     log, traffic, capacity = Console(stderr=True), Traffic(), capacity_for(prompts, 1)
+    spec = GateChoice(Gate.NONE, fixed_gamma(models, request.gamma))
+    choices = {TARGET: TARGET_ALONE, SPEC_AHEAD: spec, SPEC_AHEAD_AUTO: AUTO_GATE}
     async with (
         open_pair(models, with_draft=True, capacity=capacity, log=log, wrap_call=traffic.counted) as pair,
-        on_demand_drafter(pair, models, capacity, log) as on_demand,
-        delayed(pair, on_demand, delays_ms) as reached,
+        delayed(pair, delays_ms) as reached,
     ):
         requests = full_requests(prompts, pair.tokenizer)
         variants = {
-            _variant(name, delay_ms): decode
-            for delay_ms, services in zip(delays_ms, reached, strict=True)
-            for name, decode in pair_variants(*services, models, request, traffic).items()
+            _variant(name, delay_ms): pair_variant(orchestrator, choice, traffic)
+            for delay_ms, orchestrator in zip(delays_ms, reached, strict=True)
+            for name, choice in choices.items()
         }
         with counting_bar(log, "measuring", len(variants) * len(requests) * repeats) as on_turn:
             samples = await decode_in_turns(variants, requests, repeats, on_turn)
@@ -183,17 +187,15 @@ def _lines(rows: Sequence[NetworkRow], value: Callable[[NetworkRow], float | Non
 
 
 @asynccontextmanager
-async def delayed(
-    pair: Pair, on_demand: str | None, delays_ms: Sequence[float]
-) -> AsyncIterator[list[tuple[Orchestrator, Orchestrator | None]]]:
-    """Yield, for each delay, the pair through proxies that add it, and the pair with the drafter ``on_demand``.
+async def delayed(pair: Pair, delays_ms: Sequence[float]) -> AsyncIterator[list[Orchestrator]]:
+    """Yield, for each delay, the pair through proxies that add it.
 
     A delay of 0 goes through a proxy too, so that the proxy itself costs the same in all of them.
 
     Raises:
         ServiceUnavailable: the proxies did not start, or a service does not answer through them.
     """
-    services = (*pair.verifiers, *pair.drafters, *((on_demand,) if on_demand else ()))
+    services = (*pair.verifiers, *pair.drafters)
     routes = [f"--route={endpoint},{delay_ms}" for delay_ms in delays_ms for endpoint in services]
     async with AsyncExitStack() as stack:
         child = await Child.start("specgate_lab.network.delay_proxy", routes)
@@ -202,14 +204,7 @@ async def delayed(
         reached = []
         for index in range(len(delays_ms)):
             own = ready["endpoints"][index * len(services) : (index + 1) * len(services)]
-            verifiers, drafters = own[: len(pair.verifiers)], own[len(pair.verifiers) :]
-            ahead, asked = drafters[: len(pair.drafters)], drafters[len(pair.drafters) :]
-            orchestrator = await stack.enter_async_context(await _through(pair, verifiers, ahead))
-            other = await stack.enter_async_context(await _through(pair, verifiers, asked)) if asked else None
-            reached.append((orchestrator, other))
+            pools = StaticPool(own[: len(pair.verifiers)]), StaticPool(own[len(pair.verifiers) :])
+            connecting = Orchestrator.connect(*pools, pair.tokenizer, wrap_call=pair.wrap_call)
+            reached.append(await stack.enter_async_context(await connecting))
         yield reached
-
-
-async def _through(pair: Pair, verifiers: Sequence[str], drafters: Sequence[str]) -> Orchestrator:
-    pools = StaticPool(verifiers), StaticPool(drafters)
-    return await Orchestrator.connect(*pools, pair.tokenizer, wrap_call=pair.wrap_call)

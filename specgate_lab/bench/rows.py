@@ -63,6 +63,7 @@ class Row:
     model_us: ModelTimes | None = None
     bytes_per_round: float | None = None
     bytes_per_token: float | None = None
+    messages_per_token: float | None = None
     schedule: str | None = None
     schedules: Mapping[str, Rate] = field(default_factory=dict)
     ratios_to_rivals: Mapping[str, Ratio] = field(default_factory=dict)
@@ -153,6 +154,7 @@ def _row(name: str, rates: Mapping[str, Rate], samples: Samples, **more: Any) ->
         model_us=model_times(stats, on_demand) if stats else None,
         bytes_per_round=quotient(traffic, rounds) if traffic else None,
         bytes_per_token=quotient(traffic, tokens) if traffic else None,
+        messages_per_token=quotient(sum(one.traffic_messages or 0 for one in own), tokens) if traffic else None,
         ratios_to_rivals={
             rival: Ratio.of(own, samples[rival])
             for rival in RIVALS.get(name, ())

@@ -3,13 +3,13 @@
 from collections.abc import Generator
 from typing import NamedTuple
 
-from orchestrator.policy.auto.costs import LEAST_RUN, Prices
+from orchestrator.policy.auto.costs import Prices
 from orchestrator.policy.auto.history import BUCKET_EDGES, NUM_BUCKETS, STOPS, TokenHistory
 from specgate.types import ALWAYS_SOLO
 
 SWITCH_GAIN = 1.01
 """Estimated speed-up that another choice needs to replace the current one; less is within the error."""
-RUNNING_GAMMAS = (1, 2, 3, 4, 6, 8)
+RUNNING_GAMMAS = (2, 4, 8)
 """Tried of a running draft: to simulate its times takes five times as long as to count rounds."""
 TURNS = 6
 """Iterations of the fixed point in ``cycle_us``; it converges in about five."""
@@ -176,8 +176,11 @@ def search(
     opened = best._replace(closed=0)
     yield from _rate_all(rates, [opened], text, prices)
     lost = max(1 - rates[opened] / rates[best], 0.0)
-    probe_us = LEAST_RUN * prices.forward_us(1) if opened.running else cycle_us(simulate(text, opened), prices)
-    return RatedChoice(best, rates[best], lost * probe_us, prices)
+    if opened.running:
+        probe_us = lost * prices.longest_run * prices.alone_us + prices.round_trip_us
+    else:
+        probe_us = lost * cycle_us(simulate(text, opened), prices)
+    return RatedChoice(best, rates[best], probe_us, prices)
 
 
 def best_of(text: TokenHistory, prices: Prices, max_gamma: int) -> RatedChoice:

@@ -7,7 +7,6 @@ Probes are counted, not random.
 """
 
 from orchestrator.policy.auto.choice import RatedChoice
-from orchestrator.policy.auto.costs import LEAST_RUN
 from orchestrator.policy.auto.history import bucket_of
 from orchestrator.policy.auto.mode import ModeLearner
 from orchestrator.policy.gates import DrafterState, ExpectedPlan, Progress
@@ -39,7 +38,7 @@ class Auto:
         # It counts only once the drafter has read the text.
         self._probes_left -= is_closed and self._drafter.available
         if choice.running:
-            return _running(found, min(session.remaining, LEAST_RUN))
+            return _running(found, min(session.remaining, found.prices.longest_run))
         # After the last probe nothing needs preparing; 0 would let the drafter decide.
         return RoundPlan(choice.gamma, choice.stop_below, prepare=choice.gamma if self._probes_left else 1)
 
