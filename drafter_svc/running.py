@@ -1,22 +1,20 @@
 """A running draft: it goes on without being asked, so that a target far away has its next tokens in time."""
 
+import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from drafter_svc.run_ahead.branches import Guessing
 from drafter_svc.sources.draft import Draft, DraftLimits
 from drafter_svc.sources.source import Announce, Submit
 from specgate.runtime.kv_pages import KVSequence
-from specgate.types import DraftMethod, DraftRequest, RunningDraft, common_prefix_length
-
-if TYPE_CHECKING:
-    pass
+from specgate.types import MAX_GAMMA, DraftMethod, DraftRequest, RunningDraft, common_prefix_length
 
 TELLS = 1e-30
 """A ``stop_below`` that no token is below: the draft tells how sure it is."""
-STEP = 4
-"""New tokens of the first message where the client does not say; each further one has twice as many."""
+MESSAGE_S = 0.002
+"""Drafted for one message: so much time makes it late, and messages take some tenths of it."""
 
 
 class Running:
@@ -28,24 +26,33 @@ class Running:
     Args:
         add: drafts one token more, or several.
         first: position in the text of the first token of ``sequence``.
+        clock: seconds.
     """
 
     was_announced = True
 
     def __init__(
-        self, sequence: KVSequence, add: Callable[[Draft], Guessing], capacity: int, first: int, method: DraftMethod
+        self,
+        sequence: KVSequence,
+        add: Callable[[Draft], Guessing],
+        capacity: int,
+        first: int,
+        method: DraftMethod,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._add = add
         self._capacity = capacity
         self._first = first
         self._method = method
         self._draft = Draft(sequence, DraftLimits(0, 0, 0.0))
-        self._ahead, self._step = 0, STEP
+        self._clock = clock
+        self._ahead, self._step = 0, 1
+        """Tokens to be ahead, and to draft at once: as many as take ``MESSAGE_S``."""
         self._job: Future[Any] | None = None
 
     def follow(self, request: DraftRequest, start: int, token_ids: Sequence[int]) -> None:
         """Hold ``token_ids``, which were committed at ``start``, against the draft; what agrees of it stays."""
-        draft, self._ahead, self._step = self._draft, request.running, request.prepare or STEP
+        draft, self._ahead = self._draft, request.running
         kept = common_prefix_length(draft.sequence.token_ids[start:], token_ids)
         if kept == len(token_ids) and draft.start == start:
             del draft.tokens[:kept]
@@ -66,16 +73,23 @@ class Running:
             self._job = submit(self._run(announce))
 
     def _run(self, announce: Announce) -> Guessing:
-        draft, step = self._draft, self._step
+        draft, begun_s = self._draft, self._clock()
         while len(draft.tokens) < self._ahead and self._goes_on(draft):
-            draft.limits = DraftLimits(0, min(len(draft.tokens) + step, self._ahead), TELLS)
-            # The first tokens are awaited soon, those behind them later: fewer messages tell them.
-            step *= 2
-            while len(draft.tokens) < draft.limits.gamma and self._goes_on(draft):
-                yield from self._add(draft)
-                draft.logits.clear()
-            position = self._first + draft.start
-            announce(RunningDraft(position, tuple(draft.token_ids), self._method, draft.confidences))
+            length, step_s = len(draft.sequence), self._clock()
+            draft.limits = DraftLimits(0, min(len(draft.tokens) + self._step, self._ahead), TELLS)
+            yield from self._add(draft)
+            draft.logits.clear()
+            now_s = self._clock()
+            token_s = (now_s - step_s) / (len(draft.sequence) - length)
+            self._step = min(max(int(MESSAGE_S / max(token_s, 1e-6)), 1), MAX_GAMMA)
+            if now_s - begun_s >= MESSAGE_S:
+                announce(self._told())
+                begun_s = now_s
+        announce(self._told())
+
+    def _told(self) -> RunningDraft:
+        draft = self._draft
+        return RunningDraft(self._first + draft.start, tuple(draft.token_ids), self._method, draft.confidences)
 
     def _goes_on(self, draft: Draft) -> bool:
         return not draft.ended and len(draft.sequence) < self._capacity

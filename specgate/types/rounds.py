@@ -42,7 +42,7 @@ class DraftRequest:
     ``token_ids`` are all tokens committed since the last message, ``position`` the committed length before
     them. ``gamma`` 0 keeps the drafter's KV warm and has no answer. ``prepare`` is how long proposals may be that
     are prepared for the next round, 0 leaves it to the drafter. ``running``, with ``gamma`` 0: stay so many tokens
-    ahead, and send them in running drafts with about ``prepare`` new tokens each.
+    ahead, and send them in running drafts.
     """
 
     round: int

@@ -74,18 +74,18 @@ def simulate(text: TokenHistory, choice: GammaChoice) -> RoundCounts:
 def running_us(text: TokenHistory, choice: GammaChoice, prices: Prices) -> float:
     """Return the microseconds that ``text`` takes with a running draft.
 
-    It arrives in pieces of ``gamma`` tokens. Behind a token that the target did not choose, the next piece is begun
-    when the drafter hears of it. The target never waits: it takes what is there, or decodes alone.
+    Its tokens arrive one after the other. Behind one that the target did not choose, the next one is begun when the
+    drafter hears of it. The target never waits: it takes what is there, or decodes alone.
     """
     closed, gamma = choice.closed, choice.gamma
-    sessions, piece_us = prices.sessions, max(prices.draft_us * gamma, 1.0)
+    sessions, draft_us = prices.sessions, max(prices.draft_us, 1.0)
     forwards_us = [prices.forward_us(sessions * (1 + rows), sessions) for rows in range(gamma + 1)]
     position = start = 0
     now_us, start_us = 0.0, prices.round_trip_us
     while position < len(text.runs):
         drafted = 0
         if text.buckets[position] >= closed and now_us > start_us:
-            arrived = start + int((now_us - start_us) / piece_us) * gamma
+            arrived = start + int((now_us - start_us) / draft_us)
             drafted = min(max(arrived - position, 0), gamma)
         now_us += forwards_us[drafted]
         agreed = text.runs[position]

@@ -13,8 +13,8 @@ EXPLORED = 0.01
 """Share of the time that probes may lose."""
 LEAST_LOSS = 0.02
 """Least loss that a probe is charged, as a share of a forward; it limits probes that seem free."""
-RUNNING_SHARE = 0.5
-"""Weight of what a running draft brought since the last search."""
+RUNNING_SHARE, FORGOTTEN_SHARE = 0.5, 0.1
+"""Weight of what a running draft brought since the last search; and what is forgotten of it at one without."""
 Pace = Callable[[Iterator[None]], None]
 """Runs all steps of some work, now or later."""
 
@@ -129,4 +129,7 @@ class RunningPace:
             seen = self.pace * self._us / (self._tokens * self._expected_us)
             self.pace += RUNNING_SHARE * (min(max(seen, 0.5), 4.0) - self.pace)
             self._us = self._tokens = 0
+        elif not self._expected_us:
+            # Costs have changed meanwhile, too.
+            self.pace += FORGOTTEN_SHARE * (1.0 - self.pace)
         self._expected_us = token_us
