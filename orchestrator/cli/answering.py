@@ -1,10 +1,10 @@
 """What answers prompts: services that the command starts, named services, or a running system."""
 
 import os
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import replace
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from rich.console import Console
 from rich.segment import Segment
@@ -17,9 +17,11 @@ from orchestrator.terminal.prompts import Prompt, with_token_ids
 from orchestrator.terminal.render import DeltaPainter, Painter
 from orchestrator.terminal.served import delta_of, params_of, stats_of
 from orchestrator.terminal.system_options import SystemOptions
-from specgate.client import Client, Params
-from specgate.client import Prompt as ServedPrompt
+from specgate.client import ChatMessage, Client, Params
 from specgate.errors import InvalidArgument
+
+if TYPE_CHECKING:
+    from orchestrator.cli.socket_client import SocketClient
 
 OnDelta = Callable[[Delta], None]
 KEY_VARIABLE = "SPECGATE_KEY"
@@ -94,7 +96,7 @@ class PairAnswerer:
 
 
 class ServerAnswerer:
-    """A running system, over its gRPC API.
+    """A running system, over its gRPC API or its WebSocket.
 
     Args:
         says_gate: whether the command line names a gate; else the system's own holds.
@@ -102,7 +104,7 @@ class ServerAnswerer:
 
     tokenizer = None
 
-    def __init__(self, client: Client, *, says_gate: bool) -> None:
+    def __init__(self, client: "Client | SocketClient", *, says_gate: bool) -> None:
         self._client = client
         self._says_gate = says_gate
 
@@ -140,7 +142,7 @@ class ServerAnswerer:
         )
 
 
-def _as_asked(prompt: Prompt) -> ServedPrompt:
+def _as_asked(prompt: Prompt) -> str | Sequence[int] | Sequence[ChatMessage]:
     if prompt.messages:
         return prompt.messages
     return prompt.token_ids or () if prompt.text is None else prompt.text
@@ -155,8 +157,14 @@ async def open_answerer(
     Raises:
         SpecgateError: see ``open_pair``; of a running system nothing is known before the first prompt.
     """
+    key = os.environ.get(KEY_VARIABLE) or None
+    if system.socket_url is not None:
+        from orchestrator.cli.socket_client import SocketClient
+
+        yield ServerAnswerer(SocketClient(system.socket_url, system.server_tls, key), says_gate=says_gate)
+        return
     if system.server is not None:
-        async with Client(system.endpoint, system.server_tls, os.environ.get(KEY_VARIABLE) or None) as client:
+        async with Client(system.endpoint, system.server_tls, key) as client:
             yield ServerAnswerer(client, says_gate=says_gate)
         return
     async with open_pair(system, with_draft=with_draft, capacity=capacity, log=log) as pair:

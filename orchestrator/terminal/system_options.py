@@ -13,6 +13,7 @@ from specgate.errors import InvalidArgument
 from specgate.rpc.tls import ClientTlsFiles
 
 _server = partial(typer.Option, rich_help_panel="A running system")
+_SOCKETS = ("ws", "wss")
 _OF_BOTH = ("service", "tls_ca", "tls_certificate", "tls_key")
 """Fields of ``ModelOptions`` that are checked apart, or that are for a running system too."""
 
@@ -26,7 +27,7 @@ class SystemOptions(ModelOptions):
         _server(
             metavar="HOST:PORT",
             help="Use the gRPC API of a running system, with the key in SPECGATE_KEY. Its defaults hold for --gate "
-            "and --gamma.",
+            "and --gamma. ws://HOST:PORT and wss://HOST:PORT are the WebSocket of its HTTP API.",
         ),
     ] = None
     tls: Annotated[
@@ -66,9 +67,17 @@ class SystemOptions(ModelOptions):
             raise InvalidArgument(
                 "server", f"{server!r} is an HTTP address; give the gRPC address, such as 127.0.0.1:8001"
             )
-        if separator and scheme.lower() != "grpc":
-            raise InvalidArgument("server", f"{server!r} is neither HOST:PORT nor grpc://HOST:PORT")
+        if separator and scheme.lower() not in ("grpc", *_SOCKETS):
+            raise InvalidArgument("server", f"{server!r} is not HOST:PORT, with grpc://, ws:// or wss:// before it")
         return rest.removesuffix("/")
+
+    @property
+    def socket_url(self) -> str | None:
+        """The URL of ``--server`` where it is a WebSocket's. TLS files make it one over TLS."""
+        scheme = (self.server or "").partition("://")[0].lower()
+        if scheme not in _SOCKETS:
+            return None
+        return f"{'ws' if scheme == 'ws' and self.server_tls is None else 'wss'}://{self.endpoint}"
 
     @property
     def server_tls(self) -> ClientTlsFiles | None:

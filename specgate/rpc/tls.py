@@ -125,6 +125,15 @@ def _on_change(files: TlsFiles, read: Callable[[], T]) -> Callable[[], T | None]
     return read_again
 
 
+def client_context(files: ClientTlsFiles) -> ssl.SSLContext:
+    """Return the context of a client that is not gRPC's. Raises as ``channel_credentials`` does."""
+    channel_credentials(files)
+    context = ssl.create_default_context(cafile=files.ca)
+    if files.certificate is not None:
+        context.load_cert_chain(files.certificate, files.key)
+    return context
+
+
 def channel_credentials(files: ClientTlsFiles) -> grpc.ChannelCredentials:
     """Return credentials for a channel.
 

@@ -1,17 +1,21 @@
 """deploy/edge/nginx.conf, run by a real nginx in front of both doors: streams, keys, refusals, and what it hides."""
 
 import asyncio
+import json
 import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import httpx2
+import pytest
+from websockets.exceptions import InvalidStatus
 
 from orchestrator.api.grpc.service import GrpcApi
 from orchestrator.api.http.routes import make_app
 from orchestrator.api.http.server import HttpServer
+from orchestrator.api.http.upgrade import BEARER
 from orchestrator.api.keys.key_file import KeyEntry, hash_of, write_keys
 from orchestrator.api.keys.keyring import Keyring
 from orchestrator.api.settings.listen import HttpSettings, Listen
@@ -19,9 +23,10 @@ from specgate.errors import Unauthenticated
 from specgate.rpc.channel import open_channel
 from specgate.rpc.tls import ClientTlsFiles
 from specgate.v1.generation_service_pb2_grpc import GenerationServiceStub
-from tests.orchestrator.api.http_serving import COMPLETIONS, PROMPT, Telling, ascii_tokenizer
+from tests.orchestrator.api.http_serving import COMPLETIONS, PROMPT, TOKENIZER, Telling, ascii_tokenizer, said
 from tests.orchestrator.api.keys.test_doors import RIGHT, generated, shown
-from tests.orchestrator.api.queues import Room, open_room
+from tests.orchestrator.api.queues import Hanging, Room, open_room
+from tests.orchestrator.api.sockets import answer, ask, socket_to, text_of
 from tests.specgate.rpc.certificates import Certificates
 from tests.support.fake_services import free_port
 from tests.support.patience import patience
@@ -60,11 +65,11 @@ def configured(folder: Path, certificates: Certificates, port: int, http: str, g
 
 
 @asynccontextmanager
-async def edge(folder: Path) -> AsyncIterator[Edge]:
+async def edge(folder: Path, make_verifier: Any = Telling) -> AsyncIterator[Edge]:
     nginx = program("nginx", "nginx-light")
     write_keys(folder / "keys.yaml", [KeyEntry(name="ann", sha256=hash_of(RIGHT))])
     keyring, certificates, port = Keyring(folder / "keys.yaml"), Certificates(folder), free_port()
-    async with open_room(Telling, ascii_tokenizer()) as room:
+    async with open_room(make_verifier, ascii_tokenizer()) as room:
         http = HttpServer(make_app(room.request_queue, keyring=keyring), HttpSettings())
         door = GrpcApi(room.request_queue, Listen(), keyring, drain_s=0.0)
         await http.start()
@@ -108,12 +113,37 @@ async def test_streams_keys_and_refusals_pass_the_edge(tmp_path: Path) -> None:
 
 
 async def test_a_client_that_leaves_the_edge_frees_its_sessions(tmp_path: Path) -> None:
-    async with edge(tmp_path) as opened:
+    async with edge(tmp_path, Hanging) as opened:
         async with opened.client() as client:
-            body = BODY | {"max_tokens": 4000, "stream": True}
+            body = BODY | {"stream": True, "return_token_ids": True}
             async with client.stream("POST", COMPLETIONS, json=body, headers=shown(RIGHT)) as response:
                 lines = response.aiter_lines()  # kept: one that is dropped closes the connection
                 await anext(lines)
+        await opened.room.freed()
+
+
+async def test_a_websocket_passes_the_edge(tmp_path: Path) -> None:
+    async with edge(tmp_path) as opened:
+        own, trust = f"https://127.0.0.1:{opened.port}", ssl.create_default_context(cafile=opened.certificates.ca)
+        for origin, subprotocols, status in (("https://page.example", [BEARER + RIGHT], 403), (own, [], 401)):
+            with pytest.raises(InvalidStatus) as refused:
+                async with socket_to(own, ssl=trust, origin=origin, subprotocols=["specgate", *subprotocols]):
+                    pass
+            assert refused.value.response.status_code == status
+        async with socket_to(own, ssl=trust, origin=own, subprotocols=["specgate", BEARER + RIGHT]) as socket:
+            assert text_of(await ask(socket, BODY)) == TOKENIZER.decode(said(tuple(PROMPT), 12))
+
+
+async def test_cancel_and_leaving_pass_the_edge(tmp_path: Path) -> None:
+    async with edge(tmp_path, Hanging) as opened:
+        own, trust = f"https://127.0.0.1:{opened.port}", ssl.create_default_context(cafile=opened.certificates.ca)
+        async with socket_to(own, ssl=trust, additional_headers=shown(RIGHT)) as socket:
+            await socket.send(json.dumps(BODY | {"return_token_ids": True}))
+            await socket.recv()
+            await socket.send('{"cancel": true}')
+            assert (await answer(socket))[-1] == '{"cancelled":true}'
+            await socket.send(json.dumps(BODY | {"return_token_ids": True}))
+            await socket.recv()
         await opened.room.freed()
 
 

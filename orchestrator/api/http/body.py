@@ -2,9 +2,10 @@
 
 import asyncio
 import re
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
+from functools import partial
 from types import SimpleNamespace
 from typing import TypeVar
 
@@ -40,6 +41,7 @@ _PARSING = ThreadPoolExecutor(1, thread_name_prefix="parse")
 _PENDING = SimpleNamespace(num_bytes=0)
 
 Model = TypeVar("Model", bound=StrictBody)
+Parsed = TypeVar("Parsed")
 
 
 async def read_model(request: Request, model: type[Model]) -> Model:
@@ -55,9 +57,28 @@ async def read_model(request: Request, model: type[Model]) -> Model:
     if media_type != "application/json":
         raise ApiError(415, "the body must be sent with Content-Type: application/json")
     async with _content_of(request) as body:
-        if len(body) <= SMALL_BODY_BYTES:
-            return _parse(model, body)
-        return await asyncio.get_running_loop().run_in_executor(_PARSING, _parse, model, body)
+        return await beside(partial(_parse, model), body)
+
+
+async def beside(parse: Callable[[bytes], Parsed], body: bytes) -> Parsed:
+    """Return what ``parse`` makes of a body. A long one is parsed beside the event loop."""
+    if len(body) <= SMALL_BODY_BYTES:
+        return parse(body)
+    return await asyncio.get_running_loop().run_in_executor(_PARSING, parse, body)
+
+
+class ArrivingBody:
+    """Counts what has arrived of one body among what has of all."""
+
+    def __init__(self) -> None:
+        self._num_bytes = 0
+
+    def grow_to(self, num_bytes: int) -> None:
+        """Count so many bytes; 0 at the end. Raises ResourceExhausted if other bodies fill the memory for them."""
+        _PENDING.num_bytes += num_bytes - self._num_bytes
+        self._num_bytes = num_bytes
+        if num_bytes and _PENDING.num_bytes > MAX_PENDING_BYTES:
+            raise ResourceExhausted("too many long requests arrive at a time; come back later")
 
 
 @asynccontextmanager
@@ -67,18 +88,16 @@ async def _content_of(request: Request) -> AsyncIterator[bytes]:
     too_long = ApiError(413, f"the body is longer than {MAX_BODY_BYTES} bytes", code="request_too_large")
     if declared.isdecimal() and (len(declared) > MAX_LENGTH_DIGITS or int(declared) > MAX_BODY_BYTES):
         raise too_long
-    content = bytearray()
+    content, arriving = bytearray(), ArrivingBody()
     try:
         async for part in request.stream():
             content += part
-            _PENDING.num_bytes += len(part)
             if len(content) > MAX_BODY_BYTES:
                 raise too_long
-            if _PENDING.num_bytes > MAX_PENDING_BYTES:
-                raise ResourceExhausted("too many long requests arrive at a time; come back later")
+            arriving.grow_to(len(content))
         yield bytes(content)
     finally:
-        _PENDING.num_bytes -= len(content)
+        arriving.grow_to(0)
 
 
 def _parse(model: type[Model], body: bytes) -> Model:

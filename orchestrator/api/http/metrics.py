@@ -77,6 +77,7 @@ def metrics(request: GenerationRequest, stats: GenerationStats, timing: Timing) 
             "gate_threshold": request.threshold,
             "draft_threshold": request.draft_threshold,
             "rounds": stats.rounds,
+            "drafted_tokens": stats.drafted,
             "accepted_tokens": stats.accepted,
             "accepted_by": {str(method): count for method, count in stats.accepted_by.items()},
             "solo_tokens": stats.solo_tokens,
@@ -84,6 +85,7 @@ def metrics(request: GenerationRequest, stats: GenerationStats, timing: Timing) 
             "near_ties": stats.near_ties,
             "drafter_failures": stats.drafter_failures,
             "verifier_failovers": stats.verifier_failovers,
+            "followed": stats.followed,
         },
     }
 

@@ -20,6 +20,7 @@ POSTS: dict[str, tuple[str, type[BaseModel]]] = {
 }
 STREAMS = ("/v1/completions", "/v1/chat/completions", "/v1/responses")
 GETS = {
+    "/v1/stream": "Become a WebSocket, for requests that stream",
     "/v1/models": "The one model that is served",
     "/v1/models/{name}": "The same, by its name, which may hold slashes",
     "/tokenizer_info": "What a client needs to imitate the tokenizer",
@@ -31,7 +32,7 @@ GETS = {
     "/version": "The version of specgate",
     "/openapi.json": "This document",
 }
-REFUSALS = ("400", "401", "403", "404", "408", "413", "415", "429", "431", "500", "503")
+REFUSALS = ("400", "401", "403", "404", "408", "413", "415", "426", "429", "431", "500", "503")
 JSON = "application/json"
 EVENTS = "text/event-stream"
 ANSWERS = {"/metrics": "text/plain", "/metrics/targets": JSON}

@@ -10,6 +10,7 @@ import logging
 import sys
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Any
 
 import h11
 from uvicorn import Config
@@ -18,13 +19,12 @@ from uvicorn.server import ServerState
 
 from orchestrator.api.http.connections import ConnectionBook
 from orchestrator.api.http.errors import ApiError, error_body
-from orchestrator.api.http.transport import EndedByUs, ReadWatch
+from orchestrator.api.http.exchange import Exchange
+from orchestrator.api.http.transport import LINGER_S, STALL_S, EndedByUs, ReadWatch
+from orchestrator.api.http.upgrade import STREAM, asking, handshake
+from orchestrator.api.http.websocket import StreamSocket
 from specgate.rpc.request_id import KEY, given_or_new
 
-LINGER_S = 5.0
-"""How long a client may go on sending after its connection's last answer, before the connection is broken."""
-STALL_S = 30.0
-"""How long a client may read nothing of an answer. Streams have a stricter rule of their own."""
 MAX_PIPELINED_BYTES = 32 << 10
 """Of requests that a client sends while an earlier one is answered."""
 
@@ -50,6 +50,8 @@ class ConnectionPhase(StrEnum):
     BODY = "body"
     NOTHING = "nothing"
     """A request is being answered."""
+    UPGRADE = "upgrade"
+    """The application is asked whether there may be a WebSocket."""
     ENDING = "ending"
     """Our side has ended: what is written is still sent, what arrives is thrown away."""
 
@@ -93,13 +95,13 @@ class TimedProtocol(H11Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._book.remove(self)
         self._enter(ConnectionPhase.ENDING)
-        self._reading.stop()
+        self._reading.cancel()
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
         if self._phase is ConnectionPhase.ENDING:
             return
-        if self._phase is ConnectionPhase.NOTHING:
+        if self._phase in (ConnectionPhase.NOTHING, ConnectionPhase.UPGRADE):
             self._pipeline(data)
             return
         super().data_received(data)
@@ -125,7 +127,7 @@ class TimedProtocol(H11Protocol):
 
     def shutdown(self) -> None:
         """Take no more requests; called when the server drains."""
-        if self._phase is ConnectionPhase.BODY:
+        if self._phase in (ConnectionPhase.BODY, ConnectionPhase.UPGRADE):
             self._refuse(503, "the gateway is draining")
         elif self._phase is not ConnectionPhase.ENDING:
             super().shutdown()
@@ -137,7 +139,7 @@ class TimedProtocol(H11Protocol):
     def resume_writing(self) -> None:
         super().resume_writing()
         if self._phase is not ConnectionPhase.ENDING:
-            self._reading.stop()
+            self._reading.cancel()
 
     def send_400_response(self, msg: str) -> None:
         """Called by uvicorn for what is not HTTP. h11's error has the status."""
@@ -146,7 +148,7 @@ class TimedProtocol(H11Protocol):
 
     def _follow(self) -> None:
         """Enter the phase that follows from HTTP's own state."""
-        if self._phase is ConnectionPhase.ENDING or self.transport.is_closing():
+        if self._phase in (ConnectionPhase.UPGRADE, ConnectionPhase.ENDING) or self.transport.is_closing():
             return
         theirs = self.conn.their_state
         if theirs is h11.IDLE:
@@ -190,6 +192,40 @@ class TimedProtocol(H11Protocol):
             cycle.disconnected = True
             cycle.message_event.set()
 
+    def _should_upgrade_to_ws(self) -> bool:
+        """Called by uvicorn. At other paths a request for a WebSocket is answered as any request."""
+        return self.scope["path"] == STREAM
+
+    def handle_websocket_upgrade(self, event: h11.Request) -> None:
+        """Called by uvicorn, in place of starting an answer."""
+        self._enter(ConnectionPhase.UPGRADE)
+        task = self.loop.create_task(self._upgrade())
+        self.tasks.add(task)
+        task.add_done_callback(self.tasks.discard)
+
+    async def _upgrade(self) -> None:
+        """Make a ``StreamSocket`` of the connection if the application says so; else send what it says."""
+        scope, exchange = asking(dict(self.scope)), Exchange()
+        await exchange.run(self.app, dict(scope))
+        if self._phase is not ConnectionPhase.UPGRADE:
+            return
+        if exchange.status != 101:
+            self._write(exchange.status, exchange.headers, exchange.content)
+            return self._end()
+        answer = handshake(scope)
+        if answer.status_code != 101:
+            return self._refuse(answer.status_code, (answer.body or b"").decode().strip())
+        answer.headers.update((name.decode("latin-1"), value.decode("latin-1")) for name, value in exchange.headers)
+        self._enter(ConnectionPhase.ENDING)
+        self._book.remove(self)
+        self.connections.discard(self)
+        defaults = json.loads(exchange.content)
+        socket = StreamSocket(self.config, scope, defaults, self.server_state, self._book)
+        self._socket.write(answer.serialize())
+        self._socket.set_protocol(socket)
+        socket.connection_made(self._socket)
+        socket.data_received(self.conn.trailing_data[0] + self._pipelined)
+
     def _answer(self, status: int, problem: str) -> None:
         """Write a whole refusal, in the API's form."""
         request_id = given_or_new(self._given_id())
@@ -197,13 +233,13 @@ class TimedProtocol(H11Protocol):
         body = error_body(ApiError(status, problem))
         body["error"]["request_id"] = request_id
         content = json.dumps(body).encode()
-        headers = {
-            "content-type": "application/json",
-            "content-length": str(len(content)),
-            "connection": "close",
-            KEY: request_id,
-        }
-        response = h11.Response(status_code=status, headers=list(headers.items()), reason=STATUS_PHRASES[status])
+        headers = {"content-type": "application/json", "content-length": str(len(content)), KEY: request_id}
+        self._write(status, list(headers.items()), content)
+
+    def _write(self, status: int, headers: list[Any], content: bytes) -> None:
+        """Write a whole answer, the connection's last one."""
+        headers = [*headers, ("connection", "close")]
+        response = h11.Response(status_code=status, headers=headers, reason=STATUS_PHRASES[status])
         for event in (response, h11.Data(data=content), h11.EndOfMessage()):
             self.transport.write(self.conn.send(event) or b"")
 

@@ -34,6 +34,7 @@ from orchestrator.api.http.responses_request import ResponsesRequest
 from orchestrator.api.http.tokenization import add_tokenization
 from orchestrator.api.http.tool_choice import ToolCallingChoice
 from orchestrator.api.http.tool_use import ToolUse
+from orchestrator.api.http.upgrade import add_stream
 from orchestrator.api.keys.keyring import Keyring
 from orchestrator.api.request_queue import RequestQueue
 from specgate.errors import SpecgateError
@@ -62,6 +63,7 @@ def make_app(
     app = _bare_app()
     _add_generation(app, request_queue)
     _add_responses(app, request_queue)
+    add_stream(app, hosts, request_queue.model_name)
     _add_models(app, request_queue)
     add_tokenization(app, request_queue)
     add_health(app, Readiness(request_queue, probe))

@@ -15,7 +15,9 @@ from starlette.types import Receive, Scope, Send
 from uvicorn.server import ServerState
 
 from orchestrator.api.http.connections import ConnectionBook
-from orchestrator.api.http.protocol import LINGER_S, Deadlines, TimedProtocol
+from orchestrator.api.http.protocol import Deadlines, TimedProtocol
+from orchestrator.api.http.transport import LINGER_S
+from orchestrator.api.http.websocket import StreamSocket
 from orchestrator.api.settings.listen import HttpSettings
 from specgate.errors import InvalidArgument
 from specgate.rpc.endpoint import join_endpoint
@@ -126,8 +128,8 @@ class HttpServer:
         for connection in self._connections():
             connection.abort()
 
-    def _connections(self) -> list[TimedProtocol]:
-        return [one for one in self._state.connections if isinstance(one, TimedProtocol)]
+    def _connections(self) -> list[TimedProtocol | StreamSocket]:
+        return [one for one in self._state.connections if isinstance(one, TimedProtocol | StreamSocket)]
 
     async def _wait_closed(self, timeout_s: float) -> None:
         with suppress(TimeoutError):

@@ -4,6 +4,11 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
+LINGER_S = 5.0
+"""How long a client may go on sending after its connection's last answer, before the connection is broken."""
+STALL_S = 30.0
+"""How long a client may read nothing of an answer. Streams have a stricter rule of their own."""
+
 
 class ReadWatch:
     """Aborts a connection whose client reads nothing of what is written."""
@@ -14,10 +19,10 @@ class ReadWatch:
 
     def start(self, transport: asyncio.Transport, stall_s: float) -> None:
         """Abort ``transport`` if nothing of its buffer is read for ``stall_s`` seconds, or the buffer is empty then."""
-        self.stop()
+        self.cancel()
         self._timer = self._loop.call_later(stall_s, self._look, transport, stall_s, transport.get_write_buffer_size())
 
-    def stop(self) -> None:
+    def cancel(self) -> None:
         """Watch no more. Safe to call twice."""
         if self._timer is not None:
             self._timer.cancel()

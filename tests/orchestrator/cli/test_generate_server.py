@@ -38,7 +38,8 @@ def text_of(prompt: str, length: int) -> str:
     ("flags", "problem"),
     [
         ("--server http://h:8000", "--server: 'http://h:8000' is an HTTP address; give the gRPC address"),
-        ("--server ftp://h:1", "--server: 'ftp://h:1' is neither HOST:PORT nor grpc://HOST:PORT"),
+        ("--server ftp://h:1", "--server: 'ftp://h:1' is not HOST:PORT, with grpc://, ws:// or wss:// before it"),
+        ("--server ws://h", "--server: 'h' is not HOST:PORT"),
         ("--server h", "--server: 'h' is not HOST:PORT"),
         ("--server h:0", "--server: 'h:0' has port 0"),
         ("--server h:1 --target t", "--target: does not go with --server"),
