@@ -108,10 +108,8 @@ class FailoverVerifier:
                         start_s = time.perf_counter()
                         verdict = await self._next(verdicts)
                         if answered:
-                            # Within a run nobody is asked: what is waited for is the target, or the way that is too
-                            # narrow for its verdicts.
-                            waited_us = int((time.perf_counter() - start_s) * 1e6)
-                            verdict = replace(verdict, verify_us=max(verdict.verify_us, waited_us))
+                            # Within a run nobody is asked: what is waited for is the target, or its messages.
+                            verdict = replace(verdict, waited_us=int((time.perf_counter() - start_s) * 1e6))
                         check_verdict(self._session.opening_spec, request, verdict, first=not answered)
                         check_follow_up(verdict, self._expected, self._session.length)
                         answered, last, self._num_failures = True, verdict.last, 0

@@ -225,7 +225,8 @@ class Verdict:
     shared the forward, ``batch_rows`` how many rows they had in it (0 where prompts ran along), ``forward_us`` what it
     took; each 0 if unknown. ``follow_up`` is the number, from 1, of the follow-up that is verified next; 0 if the
     verifier waits for a round. ``prompt_logprobs`` are in the session's first verdict. ``cached_tokens`` of the prompt
-    were not computed for the session; 0 if unknown. ``draft_token_ids`` were taken from a running draft:
+    were not computed for the session; 0 if unknown. ``waited_us``: for how long the orchestrator waited for it, if
+    nothing had to be asked before; it is not on the wire. ``draft_token_ids`` were taken from a running draft:
     ``num_accepted`` counts them.
     """
 
@@ -247,6 +248,7 @@ class Verdict:
     prompt_logprobs: tuple[TokenLogprobs, ...] = ()
     cached_tokens: int = 0
     draft_token_ids: TokenIds = ()
+    waited_us: int = 0
 
     @property
     def num_emitted(self) -> int:

@@ -79,7 +79,8 @@ def running_us(text: TokenHistory, choice: GammaChoice, prices: Prices) -> float
     """
     closed, gamma = choice.closed, choice.gamma
     sessions, draft_us = prices.sessions, max(prices.draft_us, 1.0)
-    forwards_us = [prices.forward_us(sessions * (1 + rows), sessions) for rows in range(gamma + 1)]
+    each_us = (prices.forward_us(sessions * (1 + rows), sessions) for rows in range(gamma + 1))
+    forwards_us = [max(one, prices.message_us) for one in each_us]
     position = start = 0
     now_us, start_us = 0.0, prices.round_trip_us
     while position < len(text.runs):

@@ -18,6 +18,8 @@ BATCH_SHARE = 0.1
 """Weight of a new verdict in the running mean of a session's batch size."""
 LEAST_RUN, RUN_SHARE = 64, 0.02
 """Tokens of a solo run: so many, and so many more that its round trip takes no larger share of its time."""
+MESSAGES_TELL = 1.05
+"""So many times the verifier's own time says that messages take longer than forwards; less is chance."""
 MOST_OFF = 4.0
 """A measurement counts as at most this many times its expectation; an outlier is no cost."""
 
@@ -58,7 +60,8 @@ class Prices(NamedTuple):
     ``overhead_us`` plus ``token_us`` per draft token besides its forward. ``sessions`` share the verifier. ``alone_us``
     is a token of a single session without drafting; a running drafter slows the target on shared cores. A running
     draft brings a token every ``draft_us``, the first one ``round_trip_us`` after the verdict that it goes on from; a
-    text with one takes ``running_pace`` times as long as that says. ``drafter_price`` None: a session is to be fast;
+    text with one takes ``running_pace`` times as long as that says. The verdicts of a run come ``message_us`` apart at
+    the least. ``drafter_price`` None: a session is to be fast;
     else tokens are to be cheap, and a second of the drafter costs so much of one of the verifier.
     """
 
@@ -72,6 +75,7 @@ class Prices(NamedTuple):
     draft_us: float = 0.0
     round_trip_us: float = 0.0
     running_pace: float = 1.0
+    message_us: float = 0.0
     drafter_price: float | None = None
 
     def forward_us(self, rows: float, sessions: float = 1.0) -> float:
@@ -124,6 +128,7 @@ class Costs:
         """The same for a single session with an idle drafter."""
         self._besides = Line((GUESSED_SHARE, GUESSED_SHARE), (GUESS_WEIGHT, GUESS_WEIGHT), HALF_LIFE)
         """All in units of a one-row forward: forwards by rows and sessions; overhead of a round by γ."""
+        self._messages = MessageTimes()
         self._num_verdicts = 0
         self._present: dict[int, _Seen] = {}
         """By session; the least recently seen is first."""
@@ -147,6 +152,8 @@ class Costs:
         target = [one.at(record.length) for one in self._target]
         # Many sessions give more verdicts in the same time, so each weighs less.
         batch, weight = max(verdict.batch_sessions, 1), 1 / sessions
+        if verdict.solo and sessions == 1:
+            self._messages.add(verdict.verify_us, verdict.waited_us)
         # A single session waits for nobody, so the whole verdict time is the target's.
         us = max(verdict.verify_us, verdict.forward_us) if sessions == 1 else verdict.forward_us
         width = forward_us(target, verdict.batch_rows) / self._unit_us
@@ -171,10 +178,12 @@ class Costs:
         target = tuple(one.at(length) for one in self._target)
         rounds_us = session * unit_us, overhead * unit_us, token * unit_us * self._draft_factor(length)
         alone_us, round_trip_us = self._alone.solve()[0] * forward_us(target, 1), self._measured.round_trip_us
+        alone_us = max(alone_us, self._messages.us)
         draft_us = forward_us(draft, 1) * self._draft_factor(length) if (draft := self._measured.draft) else 0.0
         sessions, price = self.sessions, self._drafter_price
         away_us = draft_us * sessions, round_trip_us
-        return Prices(target, pace, *rounds_us, alone_us, sessions, *away_us, drafter_price=price)
+        prices = Prices(target, pace, *rounds_us, alone_us, sessions, *away_us)
+        return prices._replace(message_us=self._messages.us, drafter_price=price)
 
     def _update(self) -> None:
         measured = self._ask_measured()
@@ -207,6 +216,25 @@ class Costs:
         limit = self._num_verdicts - max(NUM_RECENT, 4 * len(self._present))
         while self._present[first := next(iter(self._present))].at <= limit:
             del self._present[first]
+
+
+class MessageTimes:
+    """Whether the verdicts of a run, a message each, come as fast as the verifier makes them."""
+
+    def __init__(self) -> None:
+        self._verify_us = self._waited_us = 0.0
+        self._num = 0
+
+    def add(self, verify_us: float, waited_us: float) -> None:
+        """Learn from a verdict that was made in ``verify_us``, and waited for ``waited_us``."""
+        self._num = min(self._num + 1, HALF_LIFE)
+        self._verify_us += (min(verify_us, MOST_OFF * (self._verify_us or verify_us)) - self._verify_us) / self._num
+        self._waited_us += (min(waited_us, MOST_OFF * (self._waited_us or waited_us)) - self._waited_us) / self._num
+
+    @property
+    def us(self) -> float:
+        """The microseconds of a message; 0 where the forward takes longer."""
+        return self._waited_us if self._waited_us > MESSAGES_TELL * self._verify_us else 0.0
 
 
 class Line:

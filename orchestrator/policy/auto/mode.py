@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Generator, Iterator
 
-from orchestrator.policy.auto.choice import RatedChoice, search
+from orchestrator.policy.auto.choice import RatedChoice, rate, search
 from orchestrator.policy.auto.costs import LEAST_RUN, Costs, Prices
 from orchestrator.policy.auto.history import History, TokenHistory
 from specgate.types import RoundRecord
@@ -13,7 +13,7 @@ EXPLORED = 0.01
 """Share of the time that probes may lose."""
 LEAST_LOSS = 0.02
 """Least loss that a probe is charged, as a share of a forward; it limits probes that seem free."""
-RUNNING_SHARE, FORGOTTEN_SHARE = 0.5, 0.1
+RUNNING_SHARE, FORGOTTEN_SHARE = 0.25, 0.1
 """Weight of what a running draft brought since the last search; and what is forgotten of it at one without."""
 Pace = Callable[[Iterator[None]], None]
 """Runs all steps of some work, now or later."""
@@ -100,36 +100,46 @@ class ModeLearner:
         """Return the current costs; None before the first measurement."""
         prices = self.costs.now()
         if prices is None or not self._copies:
-            return prices and prices._replace(running_pace=self._running.pace)
+            return prices
         alone_us = prices.forward_us(1)
         return prices._replace(overhead_us=0.0, token_us=0.0, alone_us=alone_us, round_trip_us=0.0)
 
     def _search(self, prices: Prices, max_gamma: int, last: RatedChoice | None) -> Generator[None]:
-        choice = last.choice if last else None
-        found = self._found[max_gamma] = yield from search(self.text(), prices, max_gamma, choice)
-        self._running.expect(1 / found.rate if found.choice.running else 0.0)
+        text, choice = self.text(), last.choice if last else None
+        if choice is not None and choice.running and choice.drafts:
+            self._running.learn(1 / rate(text, choice, prices._replace(running_pace=1.0)))
+        else:
+            self._running.forget()
+        prices = prices._replace(running_pace=self._running.pace)
+        self._found[max_gamma] = yield from search(text, prices, max_gamma, choice)
 
 
 class RunningPace:
-    """How much longer texts with a running draft take than was expected of them."""
+    """How much longer texts with a running draft take than is expected of them."""
 
     def __init__(self) -> None:
         self.pace = 1.0
-        self._expected_us, self._us, self._tokens = 0.0, 0, 0
+        self._verify_us = self._waited_us = self._tokens = 0
 
     def observe(self, record: RoundRecord) -> None:
         """Learn from a verdict."""
-        if record.plan.running_gamma and record.timing.typical and self._expected_us:
-            self._us += record.verdict.verify_us
+        if record.plan.running_gamma and record.timing.typical:
+            self._verify_us += record.verdict.verify_us
+            self._waited_us += record.verdict.waited_us
             self._tokens += record.num_tokens
 
-    def expect(self, token_us: float) -> None:
-        """Take what was seen since the last time into account; from now on a token is expected to take ``token_us``."""
+    def learn(self, token_us: float) -> None:
+        """Take what was seen since the last time into account; a token was expected to take ``token_us``."""
         if self._tokens >= LEAST_RUN:
-            seen = self.pace * self._us / (self._tokens * self._expected_us)
+            # Verdicts come in bursts: one is waited for, and the next one is there.
+            seen = max(self._verify_us, self._waited_us) / (self._tokens * token_us)
             self.pace += RUNNING_SHARE * (min(max(seen, 0.5), 4.0) - self.pace)
-            self._us = self._tokens = 0
-        elif not self._expected_us:
-            # Costs have changed meanwhile, too.
-            self.pace += FORGOTTEN_SHARE * (1.0 - self.pace)
-        self._expected_us = token_us
+            self._start()
+
+    def forget(self) -> None:
+        """Nothing runs: what kept it from paying may have changed meanwhile."""
+        self.pace += FORGOTTEN_SHARE * (1.0 - self.pace)
+        self._start()
+
+    def _start(self) -> None:
+        self._verify_us = self._waited_us = self._tokens = 0
