@@ -28,6 +28,7 @@ rows and columns. Each section names the command, the commit, the machine and th
 TOPICS = (
     "One request at a time",
     "Many requests at a time",
+    "Far apart and many",
     "Draft sources",
     "Tuning",
     "Gates",
@@ -150,12 +151,14 @@ def _topic(result: Mapping[str, Any]) -> str:
     kinds = dict.fromkeys(("layers", "ablations"), "Drafts that were trained")
     kinds |= {"advice": "Tuning", "tables": "Forwards on a CPU", "steps": "On a GPU"}
     kinds |= {"cores": "Beside llama.cpp", "conversations": "Long contexts", "starts": "Starts"}
-    kinds |= {"translations": "Another tokenizer", "shapes": "Tuning"}
+    kinds |= {"translations": "Another tokenizer", "shapes": "Tuning", "gains": "Far apart and many"}
     kinds |= {"vllm": "Inside vLLM", **dict.fromkeys(("temperatures", "cases"), "Gates")}
     for key, topic in kinds.items():
         if key in result:
             return topic
     columns = result["rows"][0]
+    if "added_delay_ms" in columns:
+        return "Far apart and many"
     if any(row.get("name") == "hf-prompt-lookup" for row in result["rows"]):
         return "Draft sources"
     for column, topic in (("concurrency", TOPICS[1]), ("auto_to_best", "Gates"), ("tokens_per_s", TOPICS[0])):
@@ -173,7 +176,7 @@ def _section(name: str, result: Mapping[str, Any]) -> Iterator[str]:
         yield f"> {line}\n"
     steps = [] if "ablations" in result else result.get("steps", [])
     yield from _measured(result.get("rows") or steps or result.get("finals", []), result)
-    for key in ("conversations", "starts", "translations", "shapes", "pairs"):
+    for key in ("conversations", "starts", "translations", "shapes", "pairs", "gains"):
         yield from _table(result.get(key, []), all_columns=True)
     others = _training(result) or _signals(result) or _gates(result) or result.get("ablations", [])
     yield from _table(others, all_columns=True)

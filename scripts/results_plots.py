@@ -23,6 +23,12 @@ SOURCES = {
 SOURCE_ROWS = ("hf-prompt-lookup", "hf-assisted", "model+auto", "suffix+auto")
 CALIBRATIONS = {"calibration-bundled": "bundled pair", "calibration-smollm2": "SmolLM2-135M, trained draft"}
 SIGNALS = {"draft": "the draft's probability of it", "target": "the target's confidence before it"}
+DISTANCES = {
+    "distance-bundled": "bundled, greedy",
+    "distance-bundled-t1": "bundled, temperature 1",
+    "distance-smollm2-copies": "SmolLM2-135M, copies",
+}
+DISTANCE_ROWS = {"spec+run-ahead+auto": "auto", "spec+run-ahead": "asked for, γ 4"}
 CONTEXT_ROWS = {"alone": "target alone", "spec": "γ 4", "auto": "auto"}
 GPU_DAY = "h200"
 GPU_DRAFTS = {
@@ -53,6 +59,7 @@ def draw_plots(results: Results, folder: Path) -> None:
         "soak": _soak,
         "calibration": _calibration,
         "contexts": _contexts,
+        "distance": _distance,
     }
     for name, draw in draws.items():
         with rc_context(STYLE):
@@ -154,6 +161,21 @@ def _contexts(results: Results) -> Figure:
         axes.set_title(title, fontsize=9.0, loc="left")
     rates.legend()
     figure.supxlabel("tokens of context", fontsize=9.0)
+    return figure
+
+
+def _distance(results: Results) -> Figure:
+    """Return the rates of speculation over the target alone, by the round trip to both services."""
+    figure = Figure(figsize=(8.4, 3.0), layout="constrained")
+    for axes, (name, title) in zip(figure.subplots(1, len(DISTANCES), sharey=True), DISTANCES.items(), strict=True):
+        for row, label in DISTANCE_ROWS.items():
+            own = [one for one in results[name]["rows"] if one["name"] == row]
+            ratios = [one["ratio_to_target"] for one in own]
+            axes.plot([one["added_delay_ms"] for one in own], ratios, marker="o", label=label)
+        axes.axhline(1.0, color="k", linewidth=0.8)
+        axes.set_title(title, fontsize=9.0, loc="left")
+    axes.legend()
+    figure.supxlabel(f"added round trip to both services, ms; y: {TARGET_ALONE}", fontsize=9.0)
     return figure
 
 
