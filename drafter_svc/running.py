@@ -51,7 +51,12 @@ class Running:
         self._job: Future[Any] | None = None
 
     def follow(self, request: DraftRequest, start: int, token_ids: Sequence[int]) -> None:
-        """Hold ``token_ids``, which were committed at ``start``, against the draft; what agrees of it stays."""
+        """Hold ``token_ids``, which were committed at ``start``, against the draft; what agrees of it stays.
+
+        Raises what drafting failed with.
+        """
+        if self._job is not None and self._job.done() and not self._job.cancelled():
+            self._job.result()
         draft, self._ahead = self._draft, request.running
         kept = common_prefix_length(draft.sequence.token_ids[start:], token_ids)
         if kept == len(token_ids) and draft.start == start:
@@ -80,16 +85,13 @@ class Running:
             yield from self._add(draft)
             draft.logits.clear()
             now_s = self._clock()
-            token_s = (now_s - step_s) / (len(draft.sequence) - length)
+            token_s = (now_s - step_s) / max(len(draft.sequence) - length, 1)
             self._step = min(max(int(MESSAGE_S / max(token_s, 1e-6)), 1), MAX_GAMMA)
-            if now_s - begun_s >= MESSAGE_S:
-                announce(self._told())
+            is_last = len(draft.tokens) >= self._ahead or not self._goes_on(draft)
+            if is_last or now_s - begun_s >= MESSAGE_S:
+                position = self._first + draft.start
+                announce(RunningDraft(position, tuple(draft.token_ids), self._method, draft.confidences))
                 begun_s = now_s
-        announce(self._told())
-
-    def _told(self) -> RunningDraft:
-        draft = self._draft
-        return RunningDraft(self._first + draft.start, tuple(draft.token_ids), self._method, draft.confidences)
 
     def _goes_on(self, draft: Draft) -> bool:
         return not draft.ended and len(draft.sequence) < self._capacity

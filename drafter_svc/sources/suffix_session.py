@@ -67,12 +67,13 @@ class SuffixSession:
         """See ``LookAhead``: tell what the text goes on with if it goes on with the copy; nothing is told twice."""
         if announce is None:
             return
-        copied, position = self._draft(self._ahead, awaited=1), self._order.num_committed
+        copied, position = self._draft(self._ahead, awaited=1), len(self._text)
         known = self._running.after(self._text.token_ids, MAX_GAMMA) if self._running else ()
         if copied and (not known or copied[: len(known)] != known or 2 * len(known) < len(copied)):
             num_awaited = 0 if self._text.match.length >= LEAST_MATCH else 1
             self._running = RunningDraft(position, copied, DraftMethod.SUFFIX, num_awaited=num_awaited)
-            announce(self._running)
+            # The session's text may be the end of the whole one.
+            announce(self._running._replace(position=self._order.num_committed))
 
     def free(self) -> None:
         """See ``SourceSession``."""

@@ -122,8 +122,9 @@ async def _ask(pool: Pool, dialer: Dialer, role: str, timeout_s: float) -> Model
 async def round_trip_us(pool: Pool, dialer: Dialer, role: str) -> float:
     """Return how many microseconds a service of ``pool`` takes to answer once it is connected; 0 if it does not."""
     try:
-        lease = await pool.lease()
-    except SpecgateError:
+        async with asyncio.timeout(ANSWER_S):
+            lease = await pool.lease()
+    except (SpecgateError, TimeoutError):
         return 0.0
     try:
         return await _round_trip_us(dialer, lease, role)
@@ -200,7 +201,8 @@ class KnownDrafters:
         try:
             info = await self._dialer.model_info(lease, "drafter")
             _check_version("drafter", lease, info)
-            self.round_trip_us = await _round_trip_us(self._dialer, lease, "drafter")
+            if not self.round_trip_us:
+                self.round_trip_us = await _round_trip_us(self._dialer, lease, "drafter")
         except InvalidArgument as error:
             # One wrong endpoint of several is no fault of the request.
             raise ServiceUnavailable(str(error)) from None

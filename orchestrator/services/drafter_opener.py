@@ -48,7 +48,7 @@ class DrafterSession:
             SpecgateError: the session is lost, or the answer cannot be a proposal.
         """
         if request.gamma == 0:
-            if request.token_ids:
+            if request.token_ids or request.running:
                 await within(self.deadline.limit_s(), self.drafter.draft(request))
             return NO_PROPOSAL
         proposal = await self.deadline.wait(self.drafter.draft(request), request)

@@ -50,6 +50,7 @@ class FailoverVerifier:
         self._leasing: asyncio.Timeout | None = None
         self._lost_by: SpecgateError | None = None
         self._expected: FollowUps | None = None
+        self._running: RunningDraft | None = None
         self._num_failures = 0
         self._closed = False
 
@@ -127,6 +128,7 @@ class FailoverVerifier:
 
     def run_on(self, draft: RunningDraft) -> None:
         """See ``ports.Verifier``."""
+        self._running = draft
         if self._attached is not None:
             self._attached.session.run_on(draft)
 
@@ -218,6 +220,8 @@ class FailoverVerifier:
         timeouts = self._timeouts
         self._deadline = Deadline(timeouts.first_verdict_s, timeouts.verdict_floor_s, VERDICT_FACTOR)
         self._attached = leased
+        if self._running is not None:
+            leased.session.run_on(self._running)
         if self._closed:
             await self.close()
             self._check_wanted()

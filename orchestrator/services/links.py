@@ -118,6 +118,8 @@ class GrpcDrafter(Announcer):
         self._stream = stream
         self._proposed: tuple[int, ...] = ()
         self._num_unannounced = 0
+        self._runs = False
+        """Whether the last round asked for a running draft."""
         self._answers: asyncio.Queue[drafter_service_pb2.DraftResponse | Exception] = asyncio.Queue()
         self._lost: Exception | None = None
         self._listening = asyncio.create_task(self._listen())
@@ -127,7 +129,7 @@ class GrpcDrafter(Announcer):
         if self._lost is not None:
             raise self._lost
         round_pb = draft_round_to_pb(request, common_prefix_length(self._proposed, request.token_ids))
-        self._proposed = ()
+        self._proposed, self._runs = (), request.running > 0
         self._num_unannounced += MAX_ANNOUNCEMENTS_PER_ROUND
         self.commit(request)
         try:
@@ -164,6 +166,9 @@ class GrpcDrafter(Announcer):
 
     def _read(self, message: drafter_service_pb2.DraftResponse) -> None:
         if message.HasField("running"):
+            if not self._runs:
+                # It belongs to rounds that are over.
+                return
             with answered_by(self._stream.peer):
                 self.add(running_draft_from_pb(message.running))
             return
@@ -238,18 +243,18 @@ class GrpcVerifier:
         """See ``ports.Verifier``. While one is still being written, only the last one after it is sent."""
         self._running = draft if self._runs else None
         if self._expecting is None or self._expecting.done():
-            self._expecting = asyncio.create_task(self._send_running())
+            self._expecting = asyncio.create_task(self._send(None))
 
-    async def _send_running(self) -> None:
-        while (draft := self._running) is not None:
-            self._running = None
-            pb = running_draft_to_pb(draft._replace(draft_confidences=()))
-            await self._send(verifier_service_pb2.VerifyRequest(running_draft=pb))
-
-    async def _send(self, message: verifier_service_pb2.VerifyRequest) -> None:
+    async def _send(self, message: verifier_service_pb2.VerifyRequest | None) -> None:
+        """Send a message, and what runs by then."""
         # The next read reports what is wrong with the stream.
         with suppress(SpecgateError):
-            await self._stream.write(message)
+            if message is not None:
+                await self._stream.write(message)
+            while (draft := self._running) is not None:
+                self._running = None
+                pb = running_draft_to_pb(draft._replace(draft_confidences=()))
+                await self._stream.write(verifier_service_pb2.VerifyRequest(running_draft=pb))
 
     async def close(self) -> None:
         """See ``ports.Verifier``."""

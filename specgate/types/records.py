@@ -112,6 +112,9 @@ class RoundRecord:
         """Why there was no draft to judge; None: there was one."""
         if not self.undrafted:
             return None
+        is_unsure = self.confidence is not None and self.confidence < self.plan.solo_below
+        if self.plan.running_gamma and is_unsure:
+            return WhyAlone.GATE
         if self.plan.why_alone is not None:
             return self.plan.why_alone
         if self.verdict.solo:

@@ -111,7 +111,7 @@ def _price(pair: str) -> tuple[str, float]:
         price = float(value)
     except ValueError:
         price = 0.0
-    if not endpoint or price <= 0:
+    if not endpoint or not 0 < price < float("inf"):
         raise InvalidArgument("price", f"{pair!r} is not HOST:PORT=PRICE with a price above 0")
     return endpoint, price
 
@@ -122,6 +122,9 @@ async def _place(
     rows: list[Placed] = []
     async with open_pair(models, with_draft=True, capacity=capacity_for(prompts, 1), log=log) as pair:
         pairs = list(product(pair.verifiers, pair.drafters))
+        for endpoint in prices:
+            if endpoint not in (*pair.verifiers, *pair.drafters):
+                raise InvalidArgument("price", f"{endpoint} is none of the services")
         with counting_bar(log, "drafting", len(pairs) * len(prompts) * len(GAMMAS)) as on_turn:
             for verifier, drafter in pairs:
                 text, now = await _measured(models, pair, verifier, drafter, prompts, on_turn)
@@ -146,6 +149,8 @@ async def _measured(
             async for _ in orchestrator.generate(_drafted(request, gamma)):
                 pass
             on_turn()
+        if orchestrator.draft_info is not None and not orchestrator.draft_info.draft_method.has_model:
+            raise InvalidArgument("drafter", f"{drafter} copies: it costs nothing, wherever it is")
         mode = orchestrator.learner.mode(request)
         prices = mode.prices()
         if prices is None:

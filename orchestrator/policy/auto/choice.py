@@ -166,14 +166,14 @@ def search(
     alone = best_open.alone
     yield from _rate_all(rates, [*gated, alone], text, prices)
     best = max(rates, key=rates.__getitem__)
-    if best.running and rates[best] < SWITCH_GAIN * rates[alone]:
-        # A draft that never comes in time changes nothing, and takes a drafter's time.
-        best = alone
     if last is not None and (prices.runs or not last.running):
         # What the draft was sure of may be forgotten.
         last = last if last.stop in stops else last._replace(stop=0)
         yield from _rate_all(rates, [last], text, prices)
         best = best if rates[best] > SWITCH_GAIN * rates[last] else last
+    if best.running and rates[best] < SWITCH_GAIN * rates[alone]:
+        # A draft that never comes in time changes nothing, and takes a drafter's time.
+        best = alone
     opened = best._replace(closed=0)
     yield from _rate_all(rates, [opened], text, prices)
     lost = max(1 - rates[opened] / rates[best], 0.0)

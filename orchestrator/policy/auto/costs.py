@@ -18,6 +18,8 @@ BATCH_SHARE = 0.1
 """Weight of a new verdict in the running mean of a session's batch size."""
 LEAST_RUN, RUN_SHARE = 64, 0.02
 """Tokens of a solo run: so many, and so many more that its round trip takes no larger share of its time."""
+NEAR = 4.0
+"""Forwards that the answers of two services take where they are near, on a small model."""
 MESSAGES_TELL = 1.05
 """So many times the verifier's own time says that messages take longer than forwards; less is chance."""
 MOST_OFF = 4.0
@@ -96,12 +98,12 @@ class Prices(NamedTuple):
     @property
     def runs(self) -> bool:
         """Whether there are running drafts. They take more forwards of the verifier than drafts that it waits for."""
-        return self.round_trip_us > 0 and self.drafter_price is None
+        return self.round_trip_us > 0 and self.draft_us > 0 and self.drafter_price is None
 
     @property
     def longest_run(self) -> int:
         """Tokens of one solo run. The policy cannot change within it, and a round trip comes after it."""
-        return max(LEAST_RUN, int(self.round_trip_us / (RUN_SHARE * self.alone_us)))
+        return max(LEAST_RUN, int(self.round_trip_us / (RUN_SHARE * max(self.alone_us, 1.0))))
 
     def ahead(self, gamma: int) -> int:
         """Return how many tokens a running draft has to be ahead for ``gamma`` to be there at each verdict."""
@@ -193,7 +195,9 @@ class Costs:
         self._measured = measured
         if measured.draft:
             token = forward_us(measured.draft, 1) / self._unit_us
-            overhead = max(GUESSED_SHARE, measured.round_trip_us / self._unit_us)
+            # A near service's answer takes its own time, not the way's.
+            far = measured.round_trip_us / self._unit_us
+            overhead = far if far > NEAR else GUESSED_SHARE
             self._besides.draw_to((overhead, token), (GUESS_WEIGHT, MEASURED_WEIGHT))
 
     def draft_prompt_us(self, num_tokens: int) -> float:

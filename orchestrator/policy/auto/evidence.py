@@ -27,7 +27,8 @@ class OnEvidence:
 
     def plan(self, session: Progress) -> RoundPlan:
         """Return the next round's plan: the target alone, with a drafter that follows the text if drafts pay."""
-        gamma, run = self._gamma(), min(session.remaining, LEAST_RUN)
+        gamma, prices = self._gamma(), self._mode.costs.now()
+        run = min(session.remaining, prices.longest_run if prices is not None else LEAST_RUN)
         if not gamma:
             return RoundPlan(0, 0.0, ALWAYS_SOLO, run, keeps_warm=False, why_alone=WhyAlone.NO_GAIN)
         found = self._mode.choice(self._max_gamma)

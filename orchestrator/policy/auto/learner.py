@@ -64,9 +64,10 @@ class Learner:
 
     def mode(self, request: Asked) -> ModeLearner:
         """Return what is learned from requests like this one."""
-        copies = self._running_copies()
-        mode = *mode_of(request), copies
-        return self._modes.setdefault(mode, ModeLearner(self.costs, self._pace, copies=copies))
+        copies, (verification, quarters) = self._running_copies(), mode_of(request)
+        rejects = verification is Verification.REJECTION
+        made = ModeLearner(self.costs, self._pace, copies=copies, rejects=rejects)
+        return self._modes.setdefault((verification, quarters, copies), made)
 
 
 @dataclass(frozen=True, slots=True)

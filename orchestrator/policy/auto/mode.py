@@ -31,10 +31,12 @@ class ModeLearner:
     Args:
         copies: the drafter copies from the text and nobody waits for it. Then tokens without a draft teach nothing
             about acceptance, and a round costs one forward.
+        rejects: drafts are sampled, and verified by rejection.
     """
 
-    def __init__(self, costs: Costs, pace: Pace, *, copies: bool = False) -> None:
+    def __init__(self, costs: Costs, pace: Pace, *, copies: bool = False, rejects: bool = False) -> None:
         self.costs = costs
+        self._rejects = rejects
         self._copies = copies
         self._pace = pace
         self._history = History()
@@ -99,8 +101,11 @@ class ModeLearner:
     def prices(self) -> Prices | None:
         """Return the current costs; None before the first measurement."""
         prices = self.costs.now()
-        if prices is None or not self._copies:
+        if prices is None or not (self._copies or self._rejects):
             return prices
+        if self._rejects and not self._copies:
+            # A draft that was sampled holds for one round.
+            return prices._replace(round_trip_us=0.0)
         alone_us = prices.forward_us(1)
         return prices._replace(overhead_us=0.0, token_us=0.0, alone_us=alone_us, round_trip_us=0.0)
 

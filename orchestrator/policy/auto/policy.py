@@ -38,7 +38,8 @@ class Auto:
         # It counts only once the drafter has read the text.
         self._probes_left -= is_closed and self._drafter.available
         if choice.running:
-            return _running(found, min(session.remaining, found.prices.longest_run))
+            opened = found._replace(choice=choice._replace(closed=0))
+            return _running(opened, min(session.remaining, found.prices.longest_run))
         # After the last probe nothing needs preparing; 0 would let the drafter decide.
         return RoundPlan(choice.gamma, choice.stop_below, prepare=choice.gamma if self._probes_left else 1)
 
@@ -78,6 +79,6 @@ def _gated(found: RatedChoice, gamma: int, session: Progress) -> RoundPlan:
 def _running(found: RatedChoice, max_tokens: int) -> RoundPlan:
     """Return the plan that takes what has arrived of a running draft, for so many tokens."""
     choice = found.choice
-    gamma, solo_below = choice.gamma, choice.solo_below if choice.drafts else 0.0
+    gamma = choice.gamma
     ahead = found.prices.ahead(gamma)
-    return RoundPlan(0, 0.0, solo_below, max_tokens, gamma, True, WhyAlone.NOT_YET, gamma, ahead)
+    return RoundPlan(0, 0.0, choice.solo_below, max_tokens, gamma, True, WhyAlone.NOT_YET, gamma, ahead)

@@ -271,3 +271,11 @@ def test_a_running_draft_that_is_never_right_is_tried_now_and_then() -> None:
     running = [plan for plan in plans if plan.running_gamma]
     assert 0 < len(running) < len(plans) / 20
     assert {plan.gamma for plan in plans} == {0}
+
+
+def test_a_sampled_draft_is_asked_for() -> None:
+    sampled = replace(REQUEST, verification=Verification.REJECTION, sampling=SamplingParams(temperature=1.0))
+    for request, runs in ((REQUEST, True), (sampled, False)):
+        plan = make_policy(request, THERE, far_learner()).plan(Progress(SURE))
+        assert (plan.running_gamma > 0) == runs
+        assert (plan.gamma > 0) != runs
