@@ -4,10 +4,11 @@
     python scripts/measure_capacity.py --json capacity.json
     python scripts/measure_capacity.py --shape smollm2-135m --max-tokens 48 --json capacity.json
 
-The verifier has one core. The drafter shares it ("together") or has the other one ("apart"), beside this process. So many
-clients send a request at once, the same ones in every way; the next ones come when all are answered. The theory (arXiv 2606.25091): a saturated verifier serves
-1 + γ·t_draft/t_verify times the clients at the same time per token when the drafter moves away, with the times of
-forwards as wide as all clients make them. Texts are held against those of the target alone.
+The verifier has one core. The drafter shares it ("together") or has the other one ("apart"), beside this process. So
+many clients send a request at once, the same ones in every way; the next ones come when all are answered. The theory
+(arXiv 2606.25091): a saturated verifier serves 1 + γ·t_draft/t_verify times the clients at the same time per token when
+the drafter moves away, with the times of forwards as wide as all clients make them. Texts are held against those of the
+target alone.
 
 ``--shape smollm2-135m`` is a pair without weights of its own: the target's shape is that of SmolLM2-135M, the draft has
 four of its layers, and an acceptance of 80 % is planted, so that a forward takes far longer than a message.
@@ -122,7 +123,7 @@ async def measured(
 
 
 def clients_at(rows: Sequence[Row], way: str, token_ms: float) -> float | None:
-    """Return how many clients get a token in so many milliseconds, on straight lines; None outside what was measured."""
+    """Return how many clients get a token in so many milliseconds, on straight lines; None outside them."""
     own = sorted((one for one in rows if one.way == way), key=lambda one: one.clients)
     for before, after in itertools.pairwise(own):
         if before.token_ms <= token_ms <= after.token_ms:
