@@ -18,8 +18,8 @@ BATCH_SHARE = 0.1
 """Weight of a new verdict in the running mean of a session's batch size."""
 LEAST_RUN, RUN_SHARE = 64, 0.02
 """Tokens of a solo run: so many, and so many more that its round trip takes no larger share of its time."""
-NEAR = 4.0
-"""Forwards that the answers of two services take where they are near, on a small model."""
+ANSWERS_US = 2000
+"""What the answers of two near services take, of which a round's messages take little."""
 MESSAGES_TELL = 1.05
 """So many times the verifier's own time says that messages take longer than forwards; less is chance."""
 MOST_OFF = 4.0
@@ -195,9 +195,9 @@ class Costs:
         self._measured = measured
         if measured.draft:
             token = forward_us(measured.draft, 1) / self._unit_us
-            # A near service's answer takes its own time, not the way's.
-            far = measured.round_trip_us / self._unit_us
-            overhead = far if far > NEAR else GUESSED_SHARE
+            # Where services are near, what they do for an answer is most of it; a round has its draft ready by then.
+            way_us = measured.round_trip_us - ANSWERS_US
+            overhead = max(GUESSED_SHARE, way_us / self._unit_us)
             self._besides.draw_to((overhead, token), (GUESS_WEIGHT, MEASURED_WEIGHT))
 
     def draft_prompt_us(self, num_tokens: int) -> float:
