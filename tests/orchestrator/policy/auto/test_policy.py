@@ -248,7 +248,7 @@ def test_a_running_draft_goes_on_where_it_comes_in_time_and_not_where_it_is_late
     for record, goes_on in ((run_of(4), True), (late, False)):
         learner = far_learner()
         policy, observe = make_policy(REQUEST, THERE, learner), an_observer(learner)
-        plans = []
+        plans = [policy.plan(Progress(SURE))]
         for _ in range(600):
             observe(record)
             plans.append(policy.plan(Progress(SURE)))
