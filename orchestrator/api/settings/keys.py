@@ -18,7 +18,7 @@ GONE = {
     "gateway.http.body_timeout_s": "it is always 30 s",
     "gateway.http.max_connections_per_address": "it is always half of max_connections",
 }
-"""Keys of earlier releases, and what holds in their place. Of a renamed one that is its new name."""
+"""Keys of earlier releases, and what holds in their place."""
 
 
 def all_keys(model: type[BaseModel], prefix: str = "") -> Iterator[str]:
