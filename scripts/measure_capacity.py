@@ -173,7 +173,7 @@ async def run(given: argparse.Namespace, models: ModelOptions) -> dict[str, Any]
         {
             "clients": clients,
             "throughput_ratio": round(by["apart", clients].tokens_per_s / by["together", clients].tokens_per_s, 3),
-            "clients_ratio": equal / clients
+            "clients_ratio": round(equal / clients, 3)
             if (equal := clients_at(rows, "apart", by["together", clients].token_ms))
             else None,
             "theory": theory[clients],
