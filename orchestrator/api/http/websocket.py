@@ -5,14 +5,9 @@ readers are what they are there. ``websockets`` reads and writes the frames.
 """
 
 import asyncio
-import json
 import logging
-import re
-from collections.abc import Iterator
 from functools import partial
-from typing import Any
 
-from pydantic_core import from_json
 from starlette.types import Scope
 from uvicorn import Config
 from uvicorn.protocols.http.flow_control import FlowControl
@@ -21,10 +16,11 @@ from websockets.frames import CloseCode, Frame, Opcode
 from websockets.protocol import State
 from websockets.server import ServerProtocol
 
-from orchestrator.api.http.body import MAX_BODY_BYTES, MAX_FIELDS, SMALL_BODY_BYTES, ArrivingBody, beside, count_fields
+from orchestrator.api.http.body import MAX_BODY_BYTES, SMALL_BODY_BYTES, ArrivingBody, beside
 from orchestrator.api.http.choice import Body
 from orchestrator.api.http.connections import ConnectionBook
 from orchestrator.api.http.exchange import Exchange
+from orchestrator.api.http.message import asked, is_cancel
 from orchestrator.api.http.rendering import to_json
 from orchestrator.api.http.transport import LINGER_S, STALL_S, ReadWatch
 from specgate.errors import ResourceExhausted
@@ -32,16 +28,12 @@ from specgate.rpc.request_id import KEY
 
 PING_S = 20.0
 """Proxies close a connection that has been silent for a minute."""
-MAX_CANCEL_BYTES = 64
 MAX_SMALL_FRAMES = 1000
 """In a second without a request: pings, cancels, and other frames that cost us more than their sender."""
 SMALL_FRAME_BYTES = 125
 """The longest control frame."""
 NOT_PASSED_ON = (b"content-length", b"content-type", b"transfer-encoding", KEY.encode())
 """Headers that say something of the handshake alone."""
-COMPLETIONS = "/v1/completions"
-CHAT = "/v1/chat/completions"
-SPACE, COLON = re.compile(r"\s*"), re.compile(r"\s*:\s*")
 
 
 class StreamSocket(asyncio.Protocol):
@@ -198,7 +190,7 @@ class StreamSocket(asyncio.Protocol):
                 self._begin(message)
 
     def _begin(self, message: bytes) -> None:
-        cancels = len(message) <= MAX_CANCEL_BYTES and _fields(message) == {"cancel": True}
+        cancels = is_cancel(message)
         if self._running is not None and cancels:
             self.give_up()
         elif cancels:
@@ -225,7 +217,7 @@ class StreamSocket(asyncio.Protocol):
             self._rest()
 
     async def _converse(self, exchange: Exchange) -> None:
-        path, own, exchange.body = await beside(partial(_asked, self._defaults), exchange.body or b"")
+        path, own, exchange.body = await beside(partial(asked, self._defaults), exchange.body or b"")
         others = [header for header in self._scope["headers"] if header[0] not in NOT_PASSED_ON]
         headers = [(b"content-type", b"application/json"), *own, *others]
         post = {"method": "POST", "path": path, "raw_path": path.encode(), "query_string": b"", "headers": headers}
@@ -285,48 +277,3 @@ class StreamSocket(asyncio.Protocol):
             self._reading.start(self._transport, LINGER_S)
         if self._conn.close_rcvd is not None:
             self._transport.close()
-
-
-def _asked(defaults: str, message: bytes) -> tuple[str, list[tuple[bytes, bytes]], bytes]:
-    """Return a request's path, its own headers and its body, which has ``defaults`` before the client's own fields.
-
-    What is no object, or has too many fields, goes on as it is: the application says what is wrong with it.
-    """
-    fields = None if count_fields(message) > MAX_FIELDS else _fields(message)
-    if not isinstance(fields, dict):
-        return COMPLETIONS, [], message
-    path = CHAT if "messages" in fields else COMPLETIONS
-    given = fields.get("id")
-    own = _without_id(message) if isinstance(given, str) else message.lstrip()[1:]
-    # Of two fields of a name the later one counts.
-    body = b"{%b%b%b" % (defaults.encode(), b"" if own.lstrip().startswith(b"}") else b",", own)
-    return path, [(KEY.encode(), given.encode())] if isinstance(given, str) else [], body
-
-
-def _without_id(message: bytes) -> bytes:
-    """Return what comes behind the opening brace of an object, without its field ``id``. Numbers stay as written."""
-    text = message.decode()
-    return ",".join(text[start:end] for name, start, end in _spans(text) if name != "id").encode() + b"}"
-
-
-def _spans(text: str) -> Iterator[tuple[str, int, int]]:
-    """Yield the name of each field of an object, and where the field begins and ends."""
-    decode, end = json.JSONDecoder().raw_decode, text.index("{")
-    while text[end] != "}":
-        start = _past(SPACE, text, end + 1)
-        name, end = decode(text, start)
-        _, end = decode(text, _past(COLON, text, end))
-        yield name, start, end
-        end = _past(SPACE, text, end)
-
-
-def _past(what: re.Pattern[str], text: str, start: int) -> int:
-    match = what.match(text, start)
-    return match.end() if match else start
-
-
-def _fields(message: bytes) -> Any:
-    try:
-        return from_json(message, allow_inf_nan=False)
-    except ValueError:
-        return None
