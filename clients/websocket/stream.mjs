@@ -24,6 +24,7 @@ export async function* stream(url, body, key) {
       if (data === '[DONE]') return;
       const event = JSON.parse(data);
       if (event.error) throw new Error(event.error.message);
+      if ('cancelled' in event) throw new Error('the server ended the request before its answer was complete');
       yield event;
     }
   } finally {

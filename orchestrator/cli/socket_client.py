@@ -11,7 +11,14 @@ from websockets.exceptions import InvalidStatus, WebSocketException
 from websockets.http11 import Response
 
 from specgate.client import ChatMessage, Delta, Params, Stats
-from specgate.errors import InvalidArgument, ServiceUnavailable, SpecgateError
+from specgate.errors import (
+    InvalidArgument,
+    PermissionDenied,
+    ResourceExhausted,
+    ServiceUnavailable,
+    SpecgateError,
+    Unauthenticated,
+)
 from specgate.rpc.tls import ClientTlsFiles, client_context
 from specgate.types import FinishReason, TokenSource
 
@@ -19,6 +26,7 @@ Asked = str | Sequence[int] | Sequence[ChatMessage]
 _WANTED = {"return_token_ids": True, "return_sources": True, "stream_options": {"include_usage": True}}
 _FIELDS = {("messages", "invalid_value"): "chat.messages", ("messages", "context_length_exceeded"): "chat (tokens)"}
 """What the gRPC API calls a field that is at fault, by its name and the error's code here."""
+_ERRORS = {401: Unauthenticated, 403: PermissionDenied, 429: ResourceExhausted, 503: ServiceUnavailable}
 
 
 class SocketClient:
@@ -31,7 +39,8 @@ class SocketClient:
 
     def __init__(self, url: str, tls: ClientTlsFiles | None, key: str | None) -> None:
         self._url = f"{url}/v1/stream"
-        self._options: dict[str, Any] = {}
+        # As over gRPC: no proxy of the environment.
+        self._options: dict[str, Any] = {"proxy": None}
         if key is not None:
             self._options["additional_headers"] = {"Authorization": f"Bearer {key}"}
         if url.startswith("wss:"):
@@ -62,11 +71,14 @@ class SocketClient:
             raise ServiceUnavailable(f"{self._url}: {str(error) or type(error).__name__}") from None
 
     def _refusal(self, response: Response) -> SpecgateError:
+        status, retry_after_s = response.status_code, response.headers.get("Retry-After", "")
+        head = {"status": status} | ({"retry_after_s": int(retry_after_s)} if retry_after_s.isdecimal() else {})
         try:
-            return _error(json.loads(response.body or b""))
-        except (ValueError, LookupError):
+            return _error(json.loads(response.body or b"") | head)
+        except (ValueError, LookupError, TypeError):
             # A proxy's own.
-            return ServiceUnavailable(f"{self._url}: HTTP {response.status_code}")
+            told = {"error": {"message": f"{self._url}: HTTP {status}", "param": None}}
+            return _error(told | head, ServiceUnavailable)
 
 
 def _body(prompt: Asked, params: Params) -> dict[str, Any]:
@@ -85,6 +97,8 @@ def _delta(event: Mapping[str, Any], reason: FinishReason | None) -> Delta:
     """Return an event's delta. The last event has the statistics alone; ``reason`` came before it."""
     if "error" in event:
         raise _error(event)
+    if "cancelled" in event:
+        raise ServiceUnavailable("the server ended the request before its answer was complete")
     if not event["choices"]:
         return Delta("", (), (), finish_reason=reason, stats=_stats(event))
     choice = event["choices"][0]
@@ -98,9 +112,11 @@ def _stats(event: Mapping[str, Any]) -> Stats:
     return Stats(**{field.name: told[field.name] for field in fields(Stats)})
 
 
-def _error(told: Mapping[str, Any]) -> SpecgateError:
+def _error(told: Mapping[str, Any], other: type[SpecgateError] = SpecgateError) -> SpecgateError:
     error = told["error"]
     message, param = error["message"], error["param"]
     if param is None:
-        return SpecgateError(message)
+        failure = _ERRORS.get(told.get("status", 0), other)(message)
+        failure.retry_after_s = told.get("retry_after_s", failure.retry_after_s)
+        return failure
     return InvalidArgument(_FIELDS.get((param, error["code"]), param), message.removeprefix(f"{param}: "))

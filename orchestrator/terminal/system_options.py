@@ -69,7 +69,8 @@ class SystemOptions(ModelOptions):
             )
         if separator and scheme.lower() not in ("grpc", *_SOCKETS):
             raise InvalidArgument("server", f"{server!r} is not HOST:PORT, with grpc://, ws:// or wss:// before it")
-        return rest.removesuffix("/")
+        path = "/v1/stream" if scheme.lower() in _SOCKETS else ""
+        return rest.removesuffix("/").removesuffix(path)
 
     @property
     def socket_url(self) -> str | None:

@@ -22,9 +22,18 @@ class Exchange:
     Args:
         write: takes the data of each server-sent event, and returns once there is room for the next. None: there are
             no such events.
+        body: the request's.
+        taken: called when the application has taken the body.
     """
 
-    def __init__(self, write: Callable[[bytes], Awaitable[None]] | None = None) -> None:
+    def __init__(
+        self,
+        write: Callable[[bytes], Awaitable[None]] | None = None,
+        body: bytes = b"",
+        taken: Callable[[], None] = lambda: None,
+    ) -> None:
+        self.body: bytes | None = body
+        """None once the application has it: a long one is kept by nobody else."""
         self.status = 500
         self.headers: list[tuple[bytes, bytes]] = []
         self.content = b""
@@ -33,11 +42,10 @@ class Exchange:
         self.left = asyncio.Event()
         """Set when the client wants no more of the answer."""
         self._write = write
-        self._body: bytes | None = None
+        self._taken = taken
 
-    async def run(self, app: ASGIApp, scope: Scope, body: bytes = b"") -> None:
+    async def run(self, app: ASGIApp, scope: Scope) -> None:
         """Send the request, and return when its answer has ended, whole or not."""
-        self._body = body
         try:
             await app(scope, self._receive, self._send)
         except Exception:
@@ -55,10 +63,11 @@ class Exchange:
         return (to_json(refusal).encode(),)
 
     async def _receive(self) -> Message:
-        if self._body is None:
+        if self.body is None:
             await self.left.wait()
             return {"type": "http.disconnect"}
-        body, self._body = self._body, None
+        body, self.body = self.body, None
+        self._taken()
         return {"type": "http.request", "body": body, "more_body": False}
 
     async def _send(self, message: Message) -> None:

@@ -217,10 +217,12 @@ class TimedProtocol(H11Protocol):
             return self._refuse(answer.status_code, (answer.body or b"").decode().strip())
         answer.headers.update((name.decode("latin-1"), value.decode("latin-1")) for name, value in exchange.headers)
         self._enter(ConnectionPhase.ENDING)
+        self._reading.cancel()
         self._book.remove(self)
         self.connections.discard(self)
         defaults = json.loads(exchange.content)
-        socket = StreamSocket(self.config, scope, defaults, self.server_state, self._book)
+        body_s = self._deadlines.body_s
+        socket = StreamSocket(self.config, scope, defaults, self.server_state, self._book, body_s)
         self._socket.write(answer.serialize())
         self._socket.set_protocol(socket)
         socket.connection_made(self._socket)

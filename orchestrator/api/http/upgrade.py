@@ -24,13 +24,16 @@ def add_stream(app: FastAPI, hosts: Sequence[str], model_name: str) -> None:
     """Put the question into ``app``. The answer 101 is yes, and has what requests may leave out.
 
     Args:
-        hosts: whose pages may ask, beside this server's own; ``*`` stands for any characters.
+        hosts: whose pages may ask, beside this server's own; ``*`` stands for any characters. ``*`` alone lists
+            nobody: who answers to any name does not trust any page.
     """
 
     @app.get(STREAM)
     async def stream(request: Request) -> Response:
         if STREAM not in request.scope.get("extensions", {}):
-            raise ApiError(426, "this path is for WebSockets")
+            error = ApiError(426, "this path is for WebSockets")
+            error.headers = {"Upgrade": "websocket"}
+            raise error
         origin = request.headers.get("origin")
         if origin is not None and not _is_known(origin, request.headers.get("host"), hosts):
             problem = f"a page of {origin!r} may not ask; gateway.http.hosts lists the hosts whose pages may"
@@ -41,10 +44,11 @@ def add_stream(app: FastAPI, hosts: Sequence[str], model_name: str) -> None:
 def _is_known(origin: str, host: str | None, hosts: Sequence[str]) -> bool:
     try:
         parts = urlsplit(origin)
-        name = parts.hostname or ""
+        name = (parts.hostname or "").removesuffix(".")
     except ValueError:
         return False
-    return parts.netloc == host or any(fnmatchcase(name, pattern.lower()) for pattern in hosts)
+    patterns = [host.lower().removesuffix(".") for host in hosts if host.strip("*")]
+    return parts.netloc == host or any(fnmatchcase(name, pattern) for pattern in patterns)
 
 
 def asking(scope: Scope) -> Scope:

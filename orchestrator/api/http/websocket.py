@@ -7,9 +7,7 @@ readers are what they are there. ``websockets`` reads and writes the frames.
 import asyncio
 import logging
 from functools import partial
-from typing import Any
 
-from pydantic_core import from_json
 from starlette.types import Scope
 from uvicorn import Config
 from uvicorn.protocols.http.flow_control import FlowControl
@@ -18,10 +16,11 @@ from websockets.frames import CloseCode, Frame, Opcode
 from websockets.protocol import State
 from websockets.server import ServerProtocol
 
-from orchestrator.api.http.body import MAX_BODY_BYTES, ArrivingBody, beside
+from orchestrator.api.http.body import MAX_BODY_BYTES, SMALL_BODY_BYTES, ArrivingBody, beside
 from orchestrator.api.http.choice import Body
 from orchestrator.api.http.connections import ConnectionBook
 from orchestrator.api.http.exchange import Exchange
+from orchestrator.api.http.message import asked, is_cancel
 from orchestrator.api.http.rendering import to_json
 from orchestrator.api.http.transport import LINGER_S, STALL_S, ReadWatch
 from specgate.errors import ResourceExhausted
@@ -29,9 +28,12 @@ from specgate.rpc.request_id import KEY
 
 PING_S = 20.0
 """Proxies close a connection that has been silent for a minute."""
-MAX_CANCEL_BYTES = 64
-COMPLETIONS = "/v1/completions"
-CHAT = "/v1/chat/completions"
+MAX_SMALL_FRAMES = 1000
+"""In a second without a request: pings, cancels, and other frames that cost us more than their sender."""
+SMALL_FRAME_BYTES = 125
+"""The longest control frame."""
+NOT_PASSED_ON = (b"content-length", b"content-type", b"transfer-encoding", KEY.encode())
+"""Headers that say something of the handshake alone."""
 
 
 class StreamSocket(asyncio.Protocol):
@@ -40,11 +42,22 @@ class StreamSocket(asyncio.Protocol):
     Args:
         scope: of the request that was answered with 101. Its headers are every request's.
         defaults: fields that requests may leave out.
+        body_s: how long a message may take from its first byte to its last.
     """
 
-    def __init__(self, config: Config, scope: Scope, defaults: Body, state: ServerState, book: ConnectionBook) -> None:
+    def __init__(
+        self,
+        config: Config,
+        scope: Scope,
+        defaults: Body,
+        state: ServerState,
+        book: ConnectionBook,
+        body_s: float,
+    ) -> None:
         self.address: str = scope["client"][0] if scope["client"] else ""
-        self._config, self._scope, self._defaults, self._state, self._book = config, scope, defaults, state, book
+        self._config, self._scope, self._state, self._book = config, scope, state, book
+        self._defaults = to_json(defaults)[1:-1]
+        self._body_s = body_s
         self._loop = asyncio.get_running_loop()
         # uvicorn's logger, which logs errors alone.
         logger = logging.getLogger("uvicorn.error")
@@ -54,12 +67,16 @@ class StreamSocket(asyncio.Protocol):
         self._reading = ReadWatch(self._loop)
         self._idle: asyncio.TimerHandle
         self._pings: asyncio.TimerHandle
+        self._deadline: asyncio.TimerHandle | None = None
+        self._window_began_s, self._num_small_frames = 0.0, 0
         self._message = bytearray()
         self._arriving = ArrivingBody()
         self._running: Exchange | None = None
         self._next: bytes | None = None
         """A request that came before the running one had ended: its client may have seen the last message already."""
         self._is_draining = False
+        self._is_leaving = False
+        """Our close frame is written. Nothing more is."""
 
     @property
     def waits_for_client(self) -> bool:
@@ -77,7 +94,8 @@ class StreamSocket(asyncio.Protocol):
         self._state.connections.discard(self)
         self._book.remove(self)
         self._conn.receive_eof()
-        self._arriving.grow_to(0)
+        self._forget()
+        self._count()
         for timer in (self._reading, self._idle, self._pings):
             timer.cancel()
         self.give_up()
@@ -118,23 +136,61 @@ class StreamSocket(asyncio.Protocol):
         for frame in self._conn.events_received():
             if isinstance(frame, Frame) and self._conn.state is State.OPEN:
                 self._take(frame)
-        try:
-            self._arriving.grow_to(len(self._conn.reader.buffer) + len(self._message) + len(self._next or b""))
-        except ResourceExhausted as error:
-            self._close(CloseCode.TRY_AGAIN_LATER, str(error))
+        self._watch()
+        self._count()
         self._flush()
 
+    def _watch(self) -> None:
+        """Give a message that has begun to arrive its time."""
+        if not self._conn.reader.buffer and not self._message:
+            self._stop_watching()
+        elif self._deadline is None and self._conn.state is State.OPEN:
+            problem = f"a message was not complete within {self._body_s:g} s"
+            close = partial(self._close, CloseCode.POLICY_VIOLATION, problem)
+            self._deadline = self._loop.call_later(self._body_s, close)
+
+    def _stop_watching(self) -> None:
+        if self._deadline is not None:
+            self._deadline.cancel()
+            self._deadline = None
+
+    def _count(self) -> None:
+        """Count what is held of messages that the application has not taken."""
+        parts = (self._conn.reader.buffer, self._message, self._next, self._running and self._running.body)
+        num_bytes = 0 if self._conn.state is State.CLOSED else sum(len(part or b"") for part in parts)
+        try:
+            self._arriving.grow_to(num_bytes)
+        except ResourceExhausted as error:
+            # A little goes on to the application, which refuses that request alone.
+            if num_bytes > SMALL_BODY_BYTES:
+                self._close(CloseCode.TRY_AGAIN_LATER, str(error))
+
+    def _forget(self) -> None:
+        """Drop what no request becomes of any more."""
+        self._stop_watching()
+        self._message.clear()
+        self._next = None
+
+    def _floods(self, frame: Frame) -> bool:
+        if self._loop.time() - self._window_began_s > 1.0:
+            self._window_began_s, self._num_small_frames = self._loop.time(), 0
+        self._num_small_frames += len(frame.data) <= SMALL_FRAME_BYTES
+        return self._num_small_frames > MAX_SMALL_FRAMES
+
     def _take(self, frame: Frame) -> None:
-        if frame.opcode is Opcode.BINARY:
+        if self._floods(frame):
+            self._close(CloseCode.POLICY_VIOLATION, f"over {MAX_SMALL_FRAMES} small frames came in a second")
+        elif frame.opcode is Opcode.BINARY:
             self._close(CloseCode.UNSUPPORTED_DATA, "a message is JSON in text frames")
         elif frame.opcode in (Opcode.TEXT, Opcode.CONT):
             self._message += frame.data
             if frame.fin:
                 message, self._message = bytes(self._message), bytearray()
+                self._stop_watching()
                 self._begin(message)
 
     def _begin(self, message: bytes) -> None:
-        cancels = len(message) <= MAX_CANCEL_BYTES and _fields(message) == {"cancel": True}
+        cancels = is_cancel(message)
         if self._running is not None and cancels:
             self.give_up()
         elif cancels:
@@ -145,16 +201,27 @@ class StreamSocket(asyncio.Protocol):
             self._next = message
         else:
             self._idle.cancel()
-            self._running = Exchange(self._write)
-            task = self._loop.create_task(self._answer(self._running, message))
+            self._num_small_frames = 0
+            self._running = Exchange(self._write, message, self._count)
+            task = self._loop.create_task(self._answer(self._running))
             self._state.tasks.add(task)
             task.add_done_callback(self._state.tasks.discard)
 
-    async def _answer(self, exchange: Exchange, message: bytes) -> None:
-        path, headers, body = await beside(partial(_asked, self._defaults), message)
-        headers = [(b"content-type", b"application/json"), *headers, *self._scope["headers"]]
+    async def _answer(self, exchange: Exchange) -> None:
+        try:
+            await self._converse(exchange)
+        except BaseException:
+            self._close(CloseCode.INTERNAL_ERROR, "an internal error")
+            raise
+        finally:
+            self._rest()
+
+    async def _converse(self, exchange: Exchange) -> None:
+        path, own, exchange.body = await beside(partial(asked, self._defaults), exchange.body or b"")
+        others = [header for header in self._scope["headers"] if header[0] not in NOT_PASSED_ON]
+        headers = [(b"content-type", b"application/json"), *own, *others]
         post = {"method": "POST", "path": path, "raw_path": path.encode(), "query_string": b"", "headers": headers}
-        await exchange.run(self._config.loaded_app, {**self._scope, **post}, body)
+        await exchange.run(self._config.loaded_app, {**self._scope, **post})
         if exchange.complete and exchange.content:
             for text in exchange.whole():
                 await self._write(text)
@@ -162,7 +229,6 @@ class StreamSocket(asyncio.Protocol):
             await self._write(to_json({"cancelled": not exchange.complete}).encode())
         elif not exchange.complete:
             self._close(CloseCode.POLICY_VIOLATION, "the answer was read too slowly, or broke off")
-        self._rest()
 
     def _rest(self) -> None:
         """Begin the request that waits, or wait for one, if there may be one."""
@@ -177,6 +243,7 @@ class StreamSocket(asyncio.Protocol):
             idle_s = self._config.timeout_keep_alive
             close = partial(self._close, CloseCode.NORMAL_CLOSURE, f"no request for {idle_s} s")
             self._idle = self._loop.call_later(idle_s, close)
+        self._count()
 
     async def _write(self, text: bytes) -> None:
         await self._flow.drain()
@@ -201,33 +268,12 @@ class StreamSocket(asyncio.Protocol):
         A socket that is closed with unread bytes is reset, and the client loses the reason.
         """
         data = b"".join(self._conn.data_to_send())
-        self._transport.write(data)
-        if self._conn.state is not State.OPEN and data:
+        if not self._is_leaving:
+            self._transport.write(data)
+        if self._conn.state is not State.OPEN and not self._is_leaving:
+            self._is_leaving = True
+            self._forget()
             self.give_up()
             self._reading.start(self._transport, LINGER_S)
         if self._conn.close_rcvd is not None:
             self._transport.close()
-
-
-def _asked(defaults: Body, message: bytes) -> tuple[str, list[tuple[bytes, bytes]], bytes]:
-    """Return a request's path, its own headers and its body.
-
-    What is no object goes on as it is: the application says what is wrong with it.
-    """
-    fields = _fields(message)
-    if not isinstance(fields, dict):
-        return COMPLETIONS, [], message
-    path = CHAT if "messages" in fields else COMPLETIONS
-    request_id = [(KEY.encode(), fields.pop("id").encode())] if isinstance(fields.get("id"), str) else []
-    try:
-        return path, request_id, to_json({**defaults, **fields}).encode()
-    except ValueError:
-        # Of 1e999, which Python reads as infinity.
-        return path, request_id, message
-
-
-def _fields(message: bytes) -> Any:
-    try:
-        return from_json(message, allow_inf_nan=False)
-    except ValueError:
-        return None

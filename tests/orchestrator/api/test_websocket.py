@@ -15,6 +15,7 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus
 
 from orchestrator.api.http import body, websocket
 from orchestrator.api.http.body import MAX_BODY_BYTES
+from orchestrator.api.http.protocol import Deadlines
 from orchestrator.api.http.routes import make_app
 from orchestrator.api.http.server import HttpServer
 from orchestrator.api.keys import keyring
@@ -40,7 +41,7 @@ from tests.orchestrator.api.http_serving import (
 from tests.orchestrator.api.queues import Hanging, dying_after, occupied, open_room
 from tests.orchestrator.api.sockets import BODY, answer, ask, refusal, socket_to, text_of
 from tests.orchestrator.api.test_http_stream import FAILING_FAST
-from tests.orchestrator.api.wires import SHORT_S, wire_to
+from tests.orchestrator.api.wires import SHORT_S, door, wire_to
 from tests.support.heard import hearing
 from tests.support.patience import PATIENCE_S, eventually, patience
 
@@ -105,7 +106,7 @@ async def test_an_error_is_that_of_http_with_its_status(site: Site, socket: Clie
     assert text_of(await ask(socket, BODY)) == TEXT
 
 
-async def test_a_request_has_the_id_that_its_message_gives(socket: ClientConnection) -> None:
+async def test_a_request_has_the_id_that_its_message_gives(site: Site, socket: ClientConnection) -> None:
     with hearing() as heard:
         told = await refusal(socket, BODY | {"id": "my/1", "max_tokens": -1})
         assert told["error"]["request_id"] == "my/1"
@@ -114,6 +115,11 @@ async def test_a_request_has_the_id_that_its_message_gives(socket: ClientConnect
         assert [line.request_id for line in lines] == ["my/1", "my/2"]
         assert socket.response is not None
         assert re.fullmatch("[0-9a-f]{16}", socket.response.headers[KEY])
+    spaced = ' { "stop" : ["\\"id\\": \\"x\\", }"] , "id" : "my/3" , "prompt":[5, 17, 3], "max_tokens": 2 } '
+    assert len(text_of(await ask(socket, spaced))) == 2
+    async with socket_to(site.url, additional_headers={KEY: "handshake", "Content-Length": "0"}) as other:
+        assert (await refusal(other, BODY | {"max_tokens": -1}))["error"]["request_id"] != "handshake"
+        assert text_of(await ask(other, BODY)) == TEXT
 
 
 async def test_a_full_queue_tells_when_to_come_back() -> None:
@@ -179,9 +185,52 @@ async def test_messages_of_all_clients_have_a_limit_until_they_are_read(
     async with socket_to(site.url) as socket:
         for _ in range(3):
             await ask(socket, json.dumps(BODY).ljust(60_000))
+            assert body._PENDING.num_bytes == 0
         await socket.send(json.dumps(BODY).ljust(2_000_000))
         assert await close_code(socket) == 1013
     await eventually(lambda: body._PENDING.num_bytes == 0)
+
+
+async def test_where_memory_is_full_a_short_message_is_refused_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with open_site(Hanging) as site, socket_to(site.url) as socket:
+        await socket.send(json.dumps(BODY))
+        await eventually(lambda: site.room.verifier.num_open)
+        monkeypatch.setattr(body, "MAX_PENDING_BYTES", 0)
+        await socket.send(iter(("{", "}")))
+        await socket.send(CANCEL)
+        assert (await answer(socket))[-1] == '{"cancelled":true}'
+        assert json.loads((await answer(socket))[-1])["status"] == 429
+
+
+async def test_a_message_has_the_time_of_a_body() -> None:
+    async with door(Deadlines(body_s=SHORT_S)) as url, wire_to(url) as wire:
+        await wire.send(HANDSHAKE.encode() + b"\x01\x81\0\0\0\0{")
+        async with patience():
+            assert b"a message was not complete within 0.3 s" in await wire.read(1000) + await wire.read(1000)
+
+
+async def test_small_frames_without_a_request_have_a_limit(site: Site, socket: ClientConnection) -> None:
+    for _ in range(websocket.MAX_SMALL_FRAMES - 100):
+        await socket.ping()
+    assert text_of(await ask(socket, BODY)) == TEXT
+    with suppress(ConnectionClosed):
+        for _ in range(2 * websocket.MAX_SMALL_FRAMES):
+            await socket.ping()
+    assert await close_code(socket) == 1008
+
+
+async def test_pings_behind_a_close_hold_no_connection(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(websocket, "LINGER_S", SHORT_S)
+    async with wire_to(site.url) as wire:
+        await wire.send(HANDSHAKE.encode() + b"\x82\x80\0\0\0\0")
+        rest = asyncio.create_task(wire.rest())
+        with suppress(ConnectionError):
+            async with patience():
+                while not rest.done():
+                    await wire.send(b"\x89\x80\0\0\0\0")
+                    await asyncio.sleep(0.02)
+        with suppress(ConnectionError):
+            assert (await rest).endswith(b"a message is JSON in text frames")
 
 
 async def test_keys_in_the_header_or_as_a_subprotocol(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -231,6 +280,8 @@ async def origin_of(origin: str | None, hosts: tuple[str, ...] = (), **headers: 
         ("http://[::1", (), 403),
         ("https://app.page.example:8443", ("*.page.example",), 101),
         ("https://page.example.evil", ("page.example",), 403),
+        ("https://page.example.", ("page.example.",), 101),
+        ("https://page.example", ("*",), 403),
     ],
 )
 async def test_pages_of_elsewhere_are_refused_unless_their_host_is_listed(

@@ -1,5 +1,6 @@
 """``chat`` and ``generate`` with ``--server ws://``: what they say over gRPC, they say over the WebSocket."""
 
+import asyncio
 import io
 import json
 import sys
@@ -11,15 +12,21 @@ from typing import Any
 
 import pytest
 
+from orchestrator.api.http.routes import make_app
+from orchestrator.api.http.server import HttpServer
 from orchestrator.api.keys.key_file import KeyEntry, hash_of, write_keys
 from orchestrator.api.keys.keyring import Keyring
-from orchestrator.api.settings.listen import TlsSettings
-from tests.orchestrator.api.http_serving import TOKENIZER, ascii_tokenizer, serving_http
-from tests.orchestrator.api.queues import Room, dying_after, open_api
+from orchestrator.api.settings.listen import HttpSettings, TlsSettings
+from orchestrator.cli.socket_client import SocketClient
+from specgate.client import Params
+from specgate.errors import ResourceExhausted, ServiceUnavailable
+from tests.orchestrator.api.http_serving import TOKENIZER, ascii_tokenizer, open_site, serving_http
+from tests.orchestrator.api.queues import Hanging, Room, dying_after, occupied, open_api, open_room
 from tests.orchestrator.cli.test_chat import answer_to, prompts_of, read
 from tests.specgate.rpc.certificates import Certificates
 from tests.support.loop_thread import LoopThread
 from tests.support.orchestrating import Cli
+from tests.support.patience import eventually
 
 FLAGS = ("--max-tokens", "30", "--gate", "none", "--seed", "3", "--temperature", "0.5")
 
@@ -76,7 +83,7 @@ def test_failures(orchestrator: Cli, monkeypatch: pytest.MonkeyPatch, loop: Loop
     file = tmp_path / "prompts.jsonl"
     file.write_text('{"prompt": "Hello", "logprobs": 1}')
     with loop.entered(both(dying_after(3))) as (_, _, url):
-        ask = partial(orchestrator, "generate", "--server", url)
+        ask = partial(orchestrator, "generate", "--server", f"{url}/v1/stream")
         refused, broken = ask("Hello", "--max-tokens", "9999"), ask("Hello")
         with_logprobs = ask("--prompts", str(file), "--json")
         long = chat(orchestrator, monkeypatch, "long " * 200, "--server", url)
@@ -112,3 +119,26 @@ def test_over_tls_with_a_key(
         assert ask(url, *trusting)[0] == ask(url.replace("ws:", "wss:"))[0] == 1
         monkeypatch.setenv("SPECGATE_KEY", "sg-wrong")
         assert "this key is not known here" in ask(url, *mutual)[2]
+
+
+async def ask_of(url: str) -> None:
+    async for _ in SocketClient(url, None, None).stream("Hello", Params(max_tokens=9)):
+        pass
+
+
+async def test_a_full_queue_says_when_to_come_back() -> None:
+    async with open_site(max_running=1, max_queued=0) as site, occupied(site.room):
+        with pytest.raises(ResourceExhausted) as refused:
+            await ask_of(site.url.replace("http", "ws", 1))
+    assert refused.value.retry_after_s == 1
+
+
+async def test_a_request_that_the_server_ends_is_told_so() -> None:
+    async with open_room(Hanging, TOKENIZER) as room:
+        server = HttpServer(make_app(room.request_queue), HttpSettings())
+        await server.start()
+        asking = asyncio.create_task(ask_of(f"ws://{server.endpoint}"))
+        await eventually(lambda: room.verifier.num_open)
+        await server.drain(0.1)
+        with pytest.raises(ServiceUnavailable, match="the server ended the request"):
+            await asking
