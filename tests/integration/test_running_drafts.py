@@ -2,23 +2,27 @@
 
 from contextlib import AsyncExitStack
 from dataclasses import replace
-from typing import NamedTuple, cast
+from typing import Any, NamedTuple, cast
 
 import pytest
 
 from orchestrator.decode.request import GenerationRequest
 from orchestrator.decode.text import TextTokenizer
 from orchestrator.policy.auto.learner import Learner
-from specgate.types import Gate, SamplingParams
+from specgate.types import Gate, Grammar, GrammarKind, SamplingParams
 from specgate_lab.network.delay_proxy import DelayProxy
 from tests.support.orchestrating import connected, expect_texts, run_all
 from tests.support.running_policy import AlwaysRunning
 from tests.support.services import HELD_OUT_PROMPTS, PAIR, Service
 
-SAMPLINGS = {
-    "greedy": SamplingParams(temperature=0.0),
-    "temperature 1": SamplingParams(temperature=1.0),
-    "penalties": SamplingParams(temperature=0.8, repetition_penalty=1.2, presence_penalty=0.5, min_p=0.05),
+GREEDY = SamplingParams(temperature=0.0)
+REQUESTS: dict[str, dict[str, Any]] = {
+    "greedy": {"sampling": GREEDY, "logprobs": 2},
+    "temperature 1": {"sampling": SamplingParams(temperature=1.0)},
+    "penalties": {
+        "sampling": SamplingParams(temperature=0.8, repetition_penalty=1.2, presence_penalty=0.5, min_p=0.05)
+    },
+    "grammar": {"sampling": GREEDY, "grammar": Grammar(GrammarKind.REGEX, "( [a-z]{1,6},){8,12}")},
 }
 POLICIES = [AlwaysRunning(1, 4), AlwaysRunning(4, 16), AlwaysRunning(8, 64, solo_below=0.5, run_tokens=1000)]
 
@@ -28,14 +32,15 @@ class Place(NamedTuple):
 
 
 @pytest.mark.parametrize("away_ms", [0, 6])
-@pytest.mark.parametrize("sampling", SAMPLINGS)
+@pytest.mark.parametrize("kind", REQUESTS)
 async def test_the_text_is_that_of_the_target_alone(
-    drafter: Service, verifier: Service, sampling: str, away_ms: int
+    drafter: Service, verifier: Service, kind: str, away_ms: int
 ) -> None:
     tokenizer = TextTokenizer.load(str(PAIR / "target"))
     assert tokenizer is not None
     prompts = [tuple(tokenizer.encode(text)) for text in HELD_OUT_PROMPTS[:6]]
-    alone = [GenerationRequest(ids, SAMPLINGS[sampling], 64, seed=seed, gamma=0) for seed, ids in enumerate(prompts)]
+    fields = {"max_tokens": 64, "gamma": 0, **REQUESTS[kind]}
+    alone = [GenerationRequest(ids, seed=seed, **fields) for seed, ids in enumerate(prompts)]
     asked = [replace(one, gamma=None, gate=Gate.AUTO) for one in alone]
     async with AsyncExitStack() as stack:
         places = []
