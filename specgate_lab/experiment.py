@@ -26,10 +26,10 @@ class Sample:
     token_ids: tuple[int, ...] = ()
     requests: tuple[RequestTimeline, ...] = ()
     traffic_bytes: int | None = None
-    traffic_messages: int | None = None
     case: int = 0
     repeat: int = 0
     first_s: float | None = None
+    traffic_messages: int | None = None
 
     @property
     def stats(self) -> list[MeasuredStats]:

@@ -199,15 +199,14 @@ def test_the_bench_over_running_services(bench: Bench, services: list[str]) -> N
     assert "the same text from target, spec, spec+gate: 2 of 2 prompts" in shown
 
 
-def test_the_bench_over_a_longer_way_with_run_ahead_off_and_on(bench: Bench, tmp_path: Path) -> None:
-    """With the bundled pair and a drafter on demand, which the command starts."""
+def test_the_bench_over_a_longer_way(bench: Bench, tmp_path: Path) -> None:
+    """With the bundled pair."""
     plots = tmp_path / "plots"
     report, shown = bench(["def main():"], "--added-delay-ms", "0,2", "--plots", str(plots))
-    names = ["target", "spec", "spec+gate", "spec+run-ahead", "spec+run-ahead+auto"]
+    names = ["target", "spec+run-ahead", "spec+run-ahead+auto"]
     rows = {(row["added_delay_ms"], row["name"]): row for row in report["rows"]}
     assert list(rows) == [(delay_ms, name) for delay_ms in (0, 2) for name in names]
-    assert rows[2, "spec"]["run_ahead_hit_rate"] == 0
-    assert list(rows[2, "spec+run-ahead"]["ratios_to_rivals"]) == ["spec"]
+    assert rows[2, "target"]["messages_per_token"] < rows[2, "spec+run-ahead"]["messages_per_token"]
     assert "1 of 1 prompts" in shown
     assert {path.name for path in plots.iterdir()} == {"network_throughput.png", "network_speedup.png"}
 
