@@ -151,8 +151,7 @@ class RunningDraft(NamedTuple):
         taken = slice(first, first + len(token_ids))
         known = first >= 0 and self.draft_token_ids[taken] == token_ids
         confidences = self.draft_confidences[taken] if known else ()
-        num = len(token_ids)
-        return Proposal(token_ids, (), True, 0, num, self.method, confidences)
+        return Proposal(token_ids, method=self.method, draft_confidences=confidences)
 
 
 class FollowUp(NamedTuple):

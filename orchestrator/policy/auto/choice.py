@@ -140,12 +140,16 @@ def per_cost(text: TokenHistory, choice: GammaChoice, prices: Prices) -> float:
 
 
 class RatedChoice(NamedTuple):
-    """A choice, its ``rate`` or what it gives ``per_cost``; what a probe round loses, in microseconds; the prices."""
+    """A choice, its ``rate`` or what it gives ``per_cost``, and the microseconds that a probe round loses.
+
+    ``longest_run`` and ``ahead``, in tokens, are those of ``Prices``.
+    """
 
     choice: GammaChoice
     rate: float
     probe_us: float
-    prices: Prices
+    longest_run: int
+    ahead: int
 
 
 def search(
@@ -181,7 +185,7 @@ def search(
         probe_us = lost * prices.longest_run * prices.alone_us + prices.round_trip_us
     else:
         probe_us = lost * cycle_us(simulate(text, opened), prices)
-    return RatedChoice(best, rates[best], probe_us, prices)
+    return RatedChoice(best, rates[best], probe_us, prices.longest_run, prices.ahead(best.gamma))
 
 
 def best_of(text: TokenHistory, prices: Prices, max_gamma: int) -> RatedChoice:

@@ -39,7 +39,7 @@ class Auto:
         self._probes_left -= is_closed and self._drafter.available
         if choice.running:
             opened = found._replace(choice=choice._replace(closed=0))
-            return _running(opened, min(session.remaining, found.prices.longest_run))
+            return _running(opened, min(session.remaining, found.longest_run))
         # After the last probe nothing needs preparing; 0 would let the drafter decide.
         return RoundPlan(choice.gamma, choice.stop_below, prepare=choice.gamma if self._probes_left else 1)
 
@@ -66,7 +66,7 @@ class Auto:
 
 def _gated(found: RatedChoice, gamma: int, session: Progress) -> RoundPlan:
     """Return the plan of a choice, with its solo run at the verifier."""
-    choice, longest = found.choice, min(session.remaining, found.prices.longest_run)
+    choice, longest = found.choice, min(session.remaining, found.longest_run)
     if choice.running and choice.drafts:
         return _running(found, longest)
     run = longest if choice.closed else 0
@@ -80,5 +80,4 @@ def _running(found: RatedChoice, max_tokens: int) -> RoundPlan:
     """Return the plan that takes what has arrived of a running draft, for so many tokens."""
     choice = found.choice
     gamma = choice.gamma
-    ahead = found.prices.ahead(gamma)
-    return RoundPlan(0, 0.0, choice.solo_below, max_tokens, gamma, True, WhyAlone.NOT_YET, gamma, ahead)
+    return RoundPlan(0, 0.0, choice.solo_below, max_tokens, gamma, True, WhyAlone.NOT_YET, gamma, found.ahead)
