@@ -78,8 +78,9 @@ async def test_the_text_is_that_of_the_target_alone(
         prepared += num_prepared(generations)
         assert sum(one.stats.drafter_failures for one in generations) == 0
     assert {method for method, count in accepted_by.items() if count} == SOURCES[method]
-    # The layers that are left may take as long as the target: whether they are ready in time is not promised.
-    assert prepared > 0 or method == "layer-skip"
+    # The layers that are left may take as long as the target: whether they are ready in time is not promised. Copies
+    # are asked for, or run.
+    assert prepared > 0 or method != "short head"
 
 
 @pytest.mark.parametrize("method", SOURCES)
