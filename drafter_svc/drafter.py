@@ -132,12 +132,15 @@ class DraftSession:
         """
         if request.running and self.spec.rejects:
             raise InvalidArgument("running", "a draft that was sampled holds for one round: rejection asks for each")
-        (self.guesses.free if request.running else self._running.stop)()
-        self.ahead = self._running if request.running else self.guesses
+        if request.running:
+            self.guesses.free()
+            self.ahead = self._running
+            self.commit(request)
+            return Proposal()
+        self._running.stop()
+        self.ahead = self.guesses
         before = self.num_committed
         self.commit(request)
-        if request.running:
-            return Proposal()
         draft = self.guesses.begin(self.sequence, request, tuple(self.sequence.token_ids[before:]))
         if request.gamma == 0:
             return (yield from self.warm())

@@ -13,7 +13,7 @@ from specgate.service.served import Served
 from specgate.service.servicer import SessionServicer
 from specgate.service.silence import Silence
 from specgate.service.stream import Stopwatch, is_keep_alive, round_of
-from specgate.types import Announcement, RunningDraft
+from specgate.types import Ahead
 from specgate.v1 import drafter_service_pb2 as pb
 from specgate.v1 import drafter_service_pb2_grpc
 
@@ -41,7 +41,7 @@ class DrafterServicer(SessionServicer[Served], drafter_service_pb2_grpc.DrafterS
     ) -> None:
         stopwatch = Stopwatch()
 
-        def announce(ahead: Announcement | RunningDraft) -> None:
+        def announce(ahead: Ahead) -> None:
             outbox.post(ahead_to_pb(ahead))
 
         rounds = DraftRounds(self._served, session, self._budget, announce)

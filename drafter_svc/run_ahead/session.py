@@ -24,7 +24,7 @@ from drafter_svc.run_ahead.turns import Turns
 from drafter_svc.sources.draft import Draft, DraftLimits
 from drafter_svc.sources.source import Announce, Submit
 from specgate.runtime.kv_pages import KVSequence
-from specgate.types import Announcement, DraftRequest, RunningDraft, TokenIds, common_prefix_length
+from specgate.types import Ahead, DraftRequest, TokenIds, common_prefix_length
 
 RECENT_ROUNDS = 8
 """A branch is drafted as far as the longest draft of so many rounds."""
@@ -171,8 +171,8 @@ class RunAhead:
         if announce is None:
             return BranchRequest(num_rows, submit, None, acceptance)
 
-        def announce_and_look_further(announcement: Announcement | RunningDraft) -> None:
-            announce(announcement)
+        def announce_and_look_further(ahead: Ahead) -> None:
+            announce(ahead)
             self._look_further(request)
 
         request = BranchRequest(num_rows, submit, announce_and_look_further, acceptance)

@@ -5,14 +5,14 @@ from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, Protocol
 
 from specgate.errors import OutOfSync
-from specgate.types import Announcement, DraftRequest, Proposal, RunningDraft, SessionSpec
+from specgate.types import Ahead, DraftRequest, Proposal, SessionSpec
 
 if TYPE_CHECKING:
     from specgate.runtime.engine.jobs import Task
 
 Submit = Callable[["Task[None]"], "Future[Any]"]
 """Queues a task on the source's engine. Called from any thread."""
-Announce = Callable[[Announcement | RunningDraft], None]
+Announce = Callable[[Ahead], None]
 """Sends what nobody asked for. Called from any thread."""
 
 

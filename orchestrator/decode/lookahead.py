@@ -18,6 +18,7 @@ from orchestrator.decode.session import Session
 from orchestrator.policy.gates import Policy
 from specgate.types import (
     MAX_BRANCHES,
+    Ahead,
     AnnouncedProposal,
     Announcement,
     DraftRequest,
@@ -32,8 +33,6 @@ from specgate.types import (
 
 MAX_ANNOUNCEMENTS_PER_ROUND = 2
 """One of the next round, and one of the round after it."""
-Ahead = Announcement | RunningDraft
-"""What a drafter sends without being asked."""
 MAX_KEPT = 2 * MAX_ANNOUNCEMENTS_PER_ROUND * MAX_BRANCHES
 """Proposals: those of two rounds, whatever a drafter announces."""
 

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 from drafter_svc.rounds import DraftRounds, maker_of
 from drafter_svc.run_ahead.budget import RunAheadBudget
-from orchestrator.decode.lookahead import Ahead, Announcer
+from orchestrator.decode.lookahead import Announcer
 from orchestrator.decode.ports import Lease
 from orchestrator.local.local_services import LocalService, OnLoading, OnNotice
 from specgate.errors import ServiceUnavailable
@@ -23,6 +23,7 @@ from specgate.service.replica import load_served
 from specgate.service.stream import Stopwatch
 from specgate.types import (
     NO_PROPOSAL,
+    Ahead,
     Capability,
     DraftRequest,
     FollowUps,

@@ -14,6 +14,7 @@ from specgate.types import (
     ALWAYS_SOLO,
     MAX_BRANCHES,
     MAX_GAMMA,
+    Ahead,
     AnnouncedProposal,
     Announcement,
     DraftMethod,
@@ -73,7 +74,7 @@ def announcement_from_pb(pb: drafter_service_pb2.Announcement) -> Announcement:
     return Announcement(pb.position, tuple(proposals), pb.gamma, pb.stop_below)
 
 
-def ahead_to_pb(ahead: Announcement | RunningDraft) -> drafter_service_pb2.DraftResponse:
+def ahead_to_pb(ahead: Ahead) -> drafter_service_pb2.DraftResponse:
     """Return a drafter's message that nobody asked for."""
     if isinstance(ahead, RunningDraft):
         return drafter_service_pb2.DraftResponse(running=running_draft_to_pb(ahead))

@@ -154,6 +154,10 @@ class RunningDraft(NamedTuple):
         return Proposal(token_ids, method=self.method, draft_confidences=confidences)
 
 
+Ahead = Announcement | RunningDraft
+"""What a drafter sends without being asked."""
+
+
 class FollowUp(NamedTuple):
     """What is verified next if a verdict commits ``num_accepted`` draft tokens, then ``token_id``.
 
