@@ -43,6 +43,7 @@ class ExpectedProgress:
 
     length: int
     remaining: int
+    agreement: float
     confidence: None = None
 
 
@@ -101,7 +102,9 @@ class Lookahead:
         num_accepted = len(accepted)
         if pending.draft_token_ids[:num_accepted] != accepted or token_id >= session.opening_spec.vocab_size:
             return None
-        progress = ExpectedProgress(session.length + len(token_ids), session.remaining - len(token_ids))
+        progress = ExpectedProgress(
+            session.length + len(token_ids), session.remaining - len(token_ids), session.agreement
+        )
         expected = self._policy.plan_ahead(progress)
         if expected is None or not expected.plan.gamma:
             return None

@@ -14,6 +14,7 @@ from specgate.types import (
     DraftRequest,
     FinishReason,
     Proposal,
+    RecentAgreement,
     RoundPlan,
     RoundRecord,
     RoundTiming,
@@ -85,6 +86,7 @@ class Session:
         self.committed = list(spec.committed_token_ids)
         self.num_prompt_tokens = len(spec.prompt_token_ids)
         self.confidence: float | None = None
+        self._agreement = RecentAgreement()
         self.finish_reason: FinishReason | None = None
         self.stats = GenerationStats(seed=spec.seed, prompt_tokens=self.num_prompt_tokens)
         self.round = 0
@@ -109,6 +111,11 @@ class Session:
     def remaining(self) -> int:
         """Tokens that may still be emitted."""
         return self.opening_spec.max_length - len(self.committed)
+
+    @property
+    def agreement(self) -> float:
+        """How often the draft agreed lately, in [0, 1]."""
+        return self._agreement.value
 
     @property
     def num_unsent(self) -> int:
@@ -187,8 +194,9 @@ class Session:
         self.committed += kept
         self.finish_reason = ending.finish_reason
         drafted, timing = NO_PROPOSAL if verdict.solo else proposal, self._time(proposal, verdict)
-        length = len(self.committed)
-        record = RoundRecord(self.plan, drafted, verdict, len(kept), confidence, timing, self.finished, length)
+        known = confidence, timing, self.finished, len(self.committed), self.agreement
+        record = RoundRecord(self.plan, drafted, verdict, len(kept), *known)
+        self._agreement.add(record)
         self._emit(record)
         return Delta(
             token_ids=kept,

@@ -98,6 +98,11 @@ class Progress(Protocol):
         ...
 
     @property
+    def agreement(self) -> float | None:
+        """How often the draft agreed lately, see ``RecentAgreement``; None if unknown."""
+        ...
+
+    @property
     def length(self) -> int:
         """Prompt plus emitted tokens."""
         ...

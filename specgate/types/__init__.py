@@ -12,7 +12,7 @@ from specgate.types.model import (
     ModelInfo,
     dtype_on,
 )
-from specgate.types.records import RoundPlan, RoundRecord, RoundTiming, WhyAlone
+from specgate.types.records import RecentAgreement, RoundPlan, RoundRecord, RoundTiming, WhyAlone
 from specgate.types.rounds import (
     ALWAYS_SOLO,
     MAX_BRANCHES,
@@ -78,6 +78,7 @@ __all__ = [
     "GrammarKind",
     "ModelInfo",
     "Proposal",
+    "RecentAgreement",
     "RoundPlan",
     "RoundRecord",
     "RoundTiming",

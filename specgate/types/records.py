@@ -79,7 +79,8 @@ class RoundRecord:
 
     ``num_tokens`` of the verdict's tokens are committed: fewer than it decided where the text ends within them.
     ``confidence`` is the target's, in [0, 1], in the last token committed before; None before the first one.
-    ``finished``: it is the last one of its session. ``length`` of the text then, in tokens.
+    ``finished``: it is the last one of its session. ``length`` of the text then, in tokens. ``agreement`` is what
+    ``RecentAgreement`` said before it; None if unknown.
     """
 
     plan: RoundPlan
@@ -90,6 +91,7 @@ class RoundRecord:
     timing: RoundTiming = _NO_TIME
     finished: bool = False
     length: int = 0
+    agreement: float | None = None
 
     @property
     def num_accepted(self) -> int:
@@ -121,3 +123,27 @@ class RoundRecord:
             return WhyAlone.GATE
         # A drafter that copies answers with nothing where it finds no match.
         return WhyAlone.NO_COPY if self.proposal.method is DraftMethod.SUFFIX else WhyAlone.NO_DRAFTER
+
+
+class RecentAgreement:
+    """How often the draft agreed with the target in a text lately."""
+
+    FIRST, FIRST_COUNT = 0.65, 4.0
+    """Of a text that nobody has drafted for, and after how many judged tokens it weighs as much as they do."""
+    MOST, HALF_LIFE = 12.0, 128
+    """The last so many judged tokens count; less, the more tokens ago they were judged: the text goes on."""
+
+    def __init__(self) -> None:
+        self._judged = self._agreed = 0.0
+
+    def add(self, record: RoundRecord) -> None:
+        """Learn from a verdict."""
+        keep = 0.5 ** (record.num_tokens / self.HALF_LIFE)
+        judged, agreed = self._judged * keep + record.num_judged, self._agreed * keep + record.num_accepted
+        most = min(self.MOST / judged, 1.0) if judged else 1.0
+        self._judged, self._agreed = judged * most, agreed * most
+
+    @property
+    def value(self) -> float:
+        """The share of its judged tokens that the draft agreed on, in [0, 1]."""
+        return (self._agreed + self.FIRST_COUNT * self.FIRST) / (self._judged + self.FIRST_COUNT)

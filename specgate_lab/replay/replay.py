@@ -12,7 +12,7 @@ from functools import partial
 
 from orchestrator.policy.gates import Policy
 from specgate.errors import InvalidArgument
-from specgate.types import NO_PROPOSAL, Proposal, RoundPlan, RoundRecord, RoundTiming, Verdict
+from specgate.types import NO_PROPOSAL, Proposal, RecentAgreement, RoundPlan, RoundRecord, RoundTiming, Verdict
 from specgate_lab.replay.machine import Clock, Device, Forward
 from specgate_lab.replay.trace import RoundTrace, TracedText
 
@@ -31,10 +31,15 @@ class Progressing:
 
     text: TracedText
     length: int = 0
+    recent: RecentAgreement = field(default_factory=RecentAgreement)
 
     @property
     def remaining(self) -> int:
         return len(self.text) - self.length
+
+    @property
+    def agreement(self) -> float:
+        return self.recent.value
 
     @property
     def confidence(self) -> float | None:
@@ -174,4 +179,7 @@ class Replay:
         self._result.emitted.append((self._clock.now_us, self._result.num_tokens + num_tokens))
         confidences = known if len(known) == gamma else ()
         proposal = Proposal((0,) * gamma, draft_confidences=confidences) if gamma else NO_PROPOSAL
-        return RoundRecord(plan, proposal, verdict, num_tokens, confidence, timing, not progress.remaining)
+        before = confidence, timing, not progress.remaining, progress.length, progress.agreement
+        record = RoundRecord(plan, proposal, verdict, num_tokens, *before)
+        progress.recent.add(record)
+        return record

@@ -4,11 +4,13 @@ from collections.abc import Generator
 from typing import NamedTuple
 
 from orchestrator.policy.auto.costs import Prices
-from orchestrator.policy.auto.history import BUCKET_EDGES, NUM_BUCKETS, STOPS, TokenHistory
+from orchestrator.policy.auto.history import BUCKET_EDGES, NUM_BUCKETS, STOPS, TokenHistory, is_poor
 from specgate.types import ALWAYS_SOLO
 
 SWITCH_GAIN = 1.01
 """Estimated speed-up that another choice needs to replace the current one; less is within the error."""
+POOR_GAIN = 1.03
+"""The same for leaving poor texts alone: of several that were tried the best one looks better than it is."""
 RUNNING_GAMMAS = (2, 4, 8)
 """Tried of a running draft: to simulate its times takes five times as long as to count rounds."""
 TURNS = 6
@@ -18,13 +20,29 @@ TURNS = 6
 class GammaChoice(NamedTuple):
     """The target decodes alone in the lowest ``closed`` buckets of confidence; else a round drafts ``gamma`` tokens,
     or fewer: a draft ends after its first token that is less sure than ``STOPS[stop]``. ``running``: nothing is asked
-    for, and the target takes up to ``gamma`` tokens of those that have arrived.
+    for, and the target takes up to ``gamma`` tokens of those that have arrived. ``leaves_poor``: it decodes poor texts
+    alone, so that the verifier's rows are for drafts that are likelier to be accepted.
     """
 
     closed: int
     gamma: int
     stop: int = 0
     running: bool = False
+    leaves_poor: bool = False
+
+    def of(self, agreement: float | None) -> "GammaChoice":
+        """Return the choice for a text with this recent agreement."""
+        return self.alone if self.leaves_poor and is_poor(agreement) else self
+
+    def closed_states(self) -> list[bool]:
+        """Return for each state whether the target decodes alone."""
+        buckets = [bucket < self.closed for bucket in range(NUM_BUCKETS)]
+        return buckets + [self.leaves_poor or closed for closed in buckets]
+
+    @property
+    def opened(self) -> "GammaChoice":
+        """The choice that differs from this one in drafting everywhere."""
+        return self._replace(closed=0, leaves_poor=False)
 
     @property
     def solo_below(self) -> float:
@@ -58,12 +76,12 @@ class RoundCounts(NamedTuple):
 
 def simulate(text: TokenHistory, choice: GammaChoice) -> RoundCounts:
     """Return the counts of ``text`` under ``choice``."""
-    buckets, runs, ends = text
-    closed, gamma, stop, _ = choice
+    states, runs, ends = text
+    closed, gamma, stop = choice.closed_states(), choice.gamma, choice.stop
     lengths = ends[stop] if ends else (gamma,) * len(runs)
     position, end, rounds, solo, drafted = 0, len(runs), 0, 0, 0
     while position < end:
-        if buckets[position] < closed:
+        if closed[states[position]]:
             solo, position = solo + 1, position + 1
         else:
             length = min(lengths[position], gamma)
@@ -77,7 +95,7 @@ def running_us(text: TokenHistory, choice: GammaChoice, prices: Prices) -> float
     Its tokens arrive one after the other. Behind one that the target did not choose, the next one is begun when the
     drafter hears of it. The target never waits: it takes what is there, or decodes alone.
     """
-    closed, gamma = choice.closed, choice.gamma
+    closed, gamma = choice.closed_states(), choice.gamma
     sessions, draft_us = prices.sessions, max(prices.draft_us, 1.0)
     each_us = (prices.forward_us(sessions * (1 + rows), sessions) for rows in range(gamma + 1))
     forwards_us = [max(one, prices.message_us) for one in each_us]
@@ -85,7 +103,7 @@ def running_us(text: TokenHistory, choice: GammaChoice, prices: Prices) -> float
     now_us, start_us = 0.0, prices.round_trip_us
     while position < len(text.runs):
         drafted = 0
-        if text.buckets[position] >= closed and now_us > start_us:
+        if not closed[text.states[position]] and now_us > start_us:
             arrived = start + int((now_us - start_us) / draft_us)
             drafted = min(max(arrived - position, 0), gamma)
         now_us += forwards_us[drafted]
@@ -164,9 +182,16 @@ def search(
     running = [GammaChoice(0, gamma, running=True) for gamma in RUNNING_GAMMAS if prices.runs and gamma <= max_gamma]
     yield from _rate_all(rates, running, text, prices)
     best_open = max(rates, key=rates.__getitem__)
-    gated = [GammaChoice(closed, gamma, best_asked.stop) for gamma in gammas for closed in range(1, NUM_BUCKETS)]
-    if best_open.running:
-        gated += [best_open._replace(closed=closed) for closed in range(1, NUM_BUCKETS)]
+    fair: dict[GammaChoice, float] = {}
+    on_poor = [best_open, *(GammaChoice(0, gamma, best_asked.stop) for gamma in gammas)]
+    yield from _rate_all(fair, [one._replace(leaves_poor=True) for one in on_poor], text, prices)
+    leaves_poor = max(fair.values()) > POOR_GAIN * rates[best_open]
+    if leaves_poor:
+        rates |= fair
+        best_open = max(rates, key=rates.__getitem__)
+    some = [best_open] if best_open.running else []
+    some += [GammaChoice(0, gamma, best_asked.stop, leaves_poor=leaves_poor) for gamma in gammas]
+    gated = [one._replace(closed=closed) for one in some for closed in range(1, NUM_BUCKETS)]
     alone = best_open.alone
     yield from _rate_all(rates, [*gated, alone], text, prices)
     best = max(rates, key=rates.__getitem__)
@@ -178,7 +203,7 @@ def search(
     if best.running and rates[best] < SWITCH_GAIN * rates[alone]:
         # A draft that never comes in time changes nothing, and takes a drafter's time.
         best = alone
-    opened = best._replace(closed=0)
+    opened = best.opened
     yield from _rate_all(rates, [opened], text, prices)
     lost = max(1 - rates[opened] / rates[best], 0.0)
     if opened.running:

@@ -30,15 +30,15 @@ class Auto:
         found = self._mode.search(self._max_gamma)
         if found is None:
             return RoundPlan(1)
-        choice, bucket = found.choice, bucket_of(session.confidence)
-        is_closed = bucket < choice.closed
-        if not self._probes(found):
+        choice = found.choice.of(session.agreement)
+        is_closed = bucket_of(session.confidence) < choice.closed
+        if not self._probes(found, session):
             return _gated(found, 0 if is_closed else choice.gamma, session)
         # A probe sets no gate at the verifier, so that this policy plans the next round as well.
         # It counts only once the drafter has read the text.
         self._probes_left -= is_closed and self._drafter.available
         if choice.running:
-            opened = found._replace(choice=choice._replace(closed=0))
+            opened = found._replace(choice=choice.opened)
             return _running(opened, min(session.remaining, found.longest_run))
         # After the last probe nothing needs preparing; 0 would let the drafter decide.
         return RoundPlan(choice.gamma, choice.stop_below, prepare=choice.gamma if self._probes_left else 1)
@@ -48,16 +48,16 @@ class Auto:
         found = self._mode.choice(self._max_gamma)
         if found is None:
             return ExpectedPlan(RoundPlan(1))
-        choice = found.choice
+        choice = found.choice.of(session.agreement)
         if self._probes_left or not choice.drafts or choice.running:
             return None
         return ExpectedPlan(_gated(found, choice.gamma, session), choice.solo_below)
 
-    def _probes(self, found: RatedChoice) -> bool:
+    def _probes(self, found: RatedChoice, session: Progress) -> bool:
         """Return whether this round is a probe; begin one when it is due."""
         loss_us = PROBE_ROUNDS * found.probe_us
-        if not found.choice.closed:
-            # The probe has changed the choice, so it ends.
+        if not found.choice.closed or found.choice.of(session.agreement) != found.choice:
+            # The probe has changed the choice, or the text is known to be a poor one, so it ends.
             self._probes_left = 0
         elif not self._probes_left and self._mode.book_probe(self._max_gamma, loss_us, self._drafter.num_unread):
             self._probes_left = PROBE_ROUNDS
@@ -66,7 +66,7 @@ class Auto:
 
 def _gated(found: RatedChoice, gamma: int, session: Progress) -> RoundPlan:
     """Return the plan of a choice, with its solo run at the verifier."""
-    choice, longest = found.choice, min(session.remaining, found.longest_run)
+    choice, longest = found.choice.of(session.agreement), min(session.remaining, found.longest_run)
     if choice.running and choice.drafts:
         return _running(found, longest)
     run = longest if choice.closed else 0

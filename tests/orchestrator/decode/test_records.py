@@ -3,9 +3,21 @@
 from dataclasses import replace
 from itertools import count
 
+import pytest
+
 from orchestrator.decode.output_text import OutputText
 from orchestrator.decode.session import Session
-from specgate.types import NO_PROPOSAL, DraftMethod, Proposal, RoundPlan, RoundRecord, RoundTiming, Verdict, WhyAlone
+from specgate.types import (
+    NO_PROPOSAL,
+    DraftMethod,
+    Proposal,
+    RecentAgreement,
+    RoundPlan,
+    RoundRecord,
+    RoundTiming,
+    Verdict,
+    WhyAlone,
+)
 from tests.support.decoding import make_spec
 
 
@@ -29,11 +41,24 @@ def recorded(*commits: tuple[Proposal, Verdict], max_tokens: int = 40) -> list[R
 def test_a_round_is_one_value() -> None:
     draft, verdict = Proposal((11, 12, 13), draft_us=7), Verdict(1, 1, 20, 0.25, verify_us=9)
     (record,) = recorded((draft, verdict))
-    assert record == RoundRecord(
-        RoundPlan(3), draft, verdict, 2, None, RoundTiming(500_000, 0, typical=False), length=5
-    )
+    timing, first = RoundTiming(500_000, 0, typical=False), RecentAgreement.FIRST
+    assert record == RoundRecord(RoundPlan(3), draft, verdict, 2, None, timing, length=5, agreement=first)
     assert (record.num_judged, record.num_accepted, record.undrafted) == (2, 1, False)
     assert record.why_alone is None
+
+
+def test_a_text_is_known_by_how_its_last_drafts_fared_and_forgotten_as_it_goes_on() -> None:
+    draft = Proposal((11, 12, 13))
+    *_, last = recorded(*((draft, Verdict(1, 0, 20)) for _ in range(4)), max_tokens=99)
+    assert last.agreement == pytest.approx(0.37, abs=0.01)
+    recent = RecentAgreement()
+    for _ in range(30):
+        recent.add(last)
+    assert recent.value < 0.2
+    solo = replace(last, proposal=NO_PROPOSAL)
+    for _ in range(3 * RecentAgreement.HALF_LIFE):
+        recent.add(solo)
+    assert 0.4 < recent.value < RecentAgreement.FIRST
 
 
 def test_solo_tokens_judge_nothing() -> None:

@@ -27,6 +27,7 @@ class Progress:
     confidence: float | None = None
     length: int = 10
     remaining: int = 30
+    agreement: float | None = None
 
 
 @dataclass

@@ -41,6 +41,7 @@ class Progress:
     confidence: float | None = None
     length: int = 10
     remaining: int = 1000
+    agreement: float | None = None
 
 
 def a_round(

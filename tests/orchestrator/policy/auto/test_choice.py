@@ -105,7 +105,7 @@ def test_sessions_that_share_forwards_wait_for_each_other() -> None:
 
 def test_what_is_remembered_says_how_drafts_fare() -> None:
     history = History()
-    assert len(set(history.agreement())) == NUM_BUCKETS
+    assert len(set(history.agreement()[:NUM_BUCKETS])) == NUM_BUCKETS
     for _ in range(60):
         history.add(a_round(4, 4, SURE))
         history.add(a_round(2, 0, UNSURE))
@@ -113,6 +113,27 @@ def test_what_is_remembered_says_how_drafts_fare() -> None:
     assert history.agreement()[0] < 0.1
     text = history.tokens()
     assert text.runs[-6:] == [5, 4, 3, 2, 1, 0] or text.runs[-6:-1] == [4, 3, 2, 1, 0]
+
+
+def test_poor_texts_are_remembered_apart() -> None:
+    history = History()
+    for _ in range(60):
+        history.add(a_round(4, 4, SURE))
+        history.add(replace(a_round(4, 0, SURE), agreement=0.2))
+    usual, poor = history.agreement()[TOP], history.agreement()[TOP + NUM_BUCKETS]
+    assert usual > 0.95
+    assert poor < 0.05
+
+
+def test_many_sessions_leave_the_rows_to_the_texts_whose_drafts_are_accepted() -> None:
+    poor = NUM_BUCKETS + TOP
+    mixed = TokenHistory([TOP] * 200 + [poor] * 200, [*range(9, -1, -1)] * 20 + [0] * 200)
+    choice = found(mixed, CHEAP._replace(sessions=8)).choice
+    assert choice.leaves_poor
+    assert choice.of(0.2) == choice.alone
+    assert choice.of(0.6) == choice.of(None) == choice
+    assert choice.drafts
+    assert not found(EASY_TEXT, CHEAP._replace(sessions=8)).choice.leaves_poor
 
 
 def test_what_the_draft_was_sure_of_is_remembered() -> None:
@@ -163,7 +184,7 @@ def test_the_time_of_a_running_draft_by_hand() -> None:
     # the first is wrong. Then one alone again, and one with what came meanwhile.
     assert running_us(text, GammaChoice(0, 2, running=True), prices) == 5000.0
     # Nothing is taken behind an unsure token.
-    assert running_us(text._replace(buckets=[0] * 6), GammaChoice(1, 2, running=True), prices) == 6000.0
+    assert running_us(text._replace(states=[0] * 6), GammaChoice(1, 2, running=True), prices) == 6000.0
     assert running_us(text, GammaChoice(0, 2, running=True), prices._replace(running_pace=2.0)) == 10_000.0
 
 

@@ -144,6 +144,23 @@ def test_unsure_places_are_left_to_the_verifier() -> None:
     assert policy.plan(Progress(SURE, remaining=5)).max_solo_tokens == 5
 
 
+def test_a_text_on_which_the_draft_does_badly_is_left_alone_and_not_probed_and_another_is_not() -> None:
+    learner = Learner(measured)
+    good, poor = an_observer(learner), an_observer(learner)
+    for _ in range(300):
+        good(replace(a_round(4, 4, batch=2), agreement=0.9))
+        for _ in range(5):
+            poor(replace(a_round(4, 0, batch=2), agreement=0.1))
+    policy = learner.policy(REQUEST, THERE)
+    assert policy.plan(Progress(SURE, agreement=0.9)).gamma > 0
+    plans = [policy.plan(Progress(SURE, agreement=0.1)) for _ in range(20)]
+    assert {plan.gamma for plan in plans} == {0}
+    assert {(plan.solo_below, plan.keeps_warm, plan.why_alone) for plan in plans} == {
+        (ALWAYS_SOLO, False, WhyAlone.NO_GAIN)
+    }
+    assert policy.plan_ahead(Progress(SURE, agreement=0.1)) is None
+
+
 def test_modes_are_learned_apart_and_what_rounds_cost_is_not() -> None:
     learner = Learner(measured)
     drive(learner, none_stands, 400)
