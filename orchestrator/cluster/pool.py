@@ -12,7 +12,7 @@ from ray.serve.handle import DeploymentHandle
 
 from orchestrator.cluster.answers import first_line
 from orchestrator.cluster.running import ANSWER_S, FRESH_S, Replicas
-from orchestrator.decode.ports import Lease
+from orchestrator.decode.ports import Lease, SessionCost
 from specgate.errors import ServiceUnavailable, SpecgateError, TooManySessions
 
 DRAFTER_WAIT_S = 0.5
@@ -48,7 +48,7 @@ class ServePool:
         self._held: dict[Lease, _Call] = {}
         self._ending: set[asyncio.Task[None]] = set()
 
-    async def lease(self) -> Lease:
+    async def lease(self, cost: SessionCost | None = None) -> Lease:
         """Return a lease on the replica that Serve chose. Waits for a full replica, and for one that Serve starts.
 
         Raises:

@@ -112,6 +112,10 @@ class DrafterDialer(Protocol):
         """
         ...
 
+    def cost_us(self, endpoint: str, num_sessions: int) -> float:
+        """See ``SessionCost``."""
+        ...
+
 
 class VerifierDialer(Protocol):
     """Opens one verifier session."""
@@ -125,11 +129,15 @@ class VerifierDialer(Protocol):
         ...
 
 
+SessionCost = Callable[[str, int], float]
+"""Returns what one more session costs at an endpoint that has so many of ours, in any unit."""
+
+
 class Pool(Protocol):
     """Hands out the right to sessions. Nothing else knows where a service runs."""
 
-    async def lease(self) -> Lease:
-        """Return a lease on a healthy service.
+    async def lease(self, cost: SessionCost | None = None) -> Lease:
+        """Return a lease on a healthy service, where one session more costs least if the pool can choose.
 
         Raises:
             ServiceUnavailable: none is healthy.

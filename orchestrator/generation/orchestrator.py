@@ -141,11 +141,10 @@ class Orchestrator:
 
     def measured_costs(self) -> MeasuredCosts:
         """Return the forward times that the services measured when they loaded."""
-        draft = self.draft_info.forward_costs if self.draft_info is not None else ()
         infos = (self.target_info, self.draft_info)
         runs = all(info is not None and Capability.RUNNING_DRAFTS in info.capabilities for info in infos)
         round_trip_us = self._round_trip_us + self._known_drafters.round_trip_us if runs else 0.0
-        return MeasuredCosts(self.target_info.forward_costs, draft, round_trip_us)
+        return MeasuredCosts(self.target_info.forward_costs, self._known_drafters.forward_costs, round_trip_us)
 
     async def check_verifiers(self, timeout_s: float) -> None:
         """Raise SpecgateError unless a verifier answers within ``timeout_s``. Holds a lease meanwhile."""

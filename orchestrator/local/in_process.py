@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 from drafter_svc.rounds import DraftRounds, maker_of
 from drafter_svc.run_ahead.budget import RunAheadBudget
 from orchestrator.decode.lookahead import Announcer
-from orchestrator.decode.ports import Lease
+from orchestrator.decode.ports import Lease, SessionCost
 from orchestrator.local.local_services import LocalService, OnLoading, OnNotice
 from specgate.errors import ServiceUnavailable
 from specgate.rpc.convert_session import session_spec_from_pb, session_spec_to_pb
@@ -46,7 +46,7 @@ S = TypeVar("S")
 class InProcessPool:
     """The pool of the one service that is loaded here. The service itself refuses what it cannot hold."""
 
-    async def lease(self) -> Lease:
+    async def lease(self, cost: SessionCost | None = None) -> Lease:
         """See ``ports.Pool``."""
         return Lease(PLACE)
 

@@ -3,18 +3,19 @@
 import asyncio
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from orchestrator.decode.ports import Drafter, Lease, Pool, TextTooLong, VerifierDialer
 from orchestrator.decode.text import TextTokenizer
+from orchestrator.policy.gates import FIXED_GAMMA
 from orchestrator.services.links import GrpcDialer
 from orchestrator.services.streams import ChannelCache
 from orchestrator.services.timeouts import Timeouts
 from specgate.errors import InvalidArgument, ModelLoadError, ServiceUnavailable, SpecgateError, TokenizerMismatch
 from specgate.rpc.tls import ClientTlsFiles
 from specgate.tokenizer import first_difference
-from specgate.types import PROTO_VERSION, Capability, ModelInfo, SessionSpec
+from specgate.types import PROTO_VERSION, Capability, ForwardCost, ModelInfo, SessionSpec
 
 HUB_ID = re.compile(r"\w[\w.-]*/\w[\w.-]*")
 RETRY_INTERVAL_S = 0.1
@@ -22,6 +23,8 @@ ANSWER_SHARE = 1 / 3
 """One service's share of the whole time, so that a hung one leaves time for others."""
 NUM_PINGS = 3
 """The first of them may open the connection."""
+UNKNOWN_TOKEN_US = 1000.0
+"""Of a draft token, where no drafter tells."""
 ANSWER_S = 3.0
 """The most that one service may take: a loaded one answers at once."""
 
@@ -159,7 +162,7 @@ def check_pair(target: ModelInfo, draft: ModelInfo) -> None:
 
 
 class KnownDrafters:
-    """A ``DrafterDialer`` that knows each drafter's context length and capabilities.
+    """A ``DrafterDialer`` that knows each drafter's context length, capabilities and costs.
 
     It asks a drafter before the first session there, and before each session of a text that may pass its context: a
     drafter of another release may have taken its place.
@@ -174,6 +177,24 @@ class KnownDrafters:
         self._dialer = dialer
         self._target = target
         self._infos: dict[str, ModelInfo] = {}
+        self._round_trips_us: dict[str, float] = {}
+
+    @property
+    def forward_costs(self) -> Sequence[ForwardCost]:
+        """Those of the fastest drafter that is known; () if none has told."""
+        known = (one.forward_costs for one in (self.info, *self._infos.values()) if one is not None)
+        return min(filter(None, known), key=lambda costs: costs[0].forward_us, default=())
+
+    def cost_us(self, endpoint: str, num_sessions: int) -> float:
+        """See ``ports.DrafterDialer``: the time of a draft, as if those of all sessions were drafted one after another.
+        0 for a drafter that was not met, so that it will be.
+        """
+        known = self._infos.get(endpoint)
+        if known is None:
+            return 0.0
+        costs = known.forward_costs or self.forward_costs
+        token_us = costs[0].forward_us if costs else UNKNOWN_TOKEN_US
+        return self._round_trips_us[endpoint] + (num_sessions + 1) * FIXED_GAMMA * token_us
 
     async def open_drafter(self, lease: Lease, spec: SessionSpec) -> tuple[Drafter, int]:
         """See ``ports.DrafterDialer``."""
@@ -201,8 +222,9 @@ class KnownDrafters:
         try:
             info = await self._dialer.model_info(lease, "drafter")
             _check_version("drafter", lease, info)
-            if not self.round_trip_us:
-                self.round_trip_us = await _round_trip_us(self._dialer, lease, "drafter")
+            if lease.endpoint not in self._round_trips_us:
+                self._round_trips_us[lease.endpoint] = await _round_trip_us(self._dialer, lease, "drafter")
+                self.round_trip_us = self.round_trip_us or self._round_trips_us[lease.endpoint]
         except InvalidArgument as error:
             # One wrong endpoint of several is no fault of the request.
             raise ServiceUnavailable(str(error)) from None

@@ -76,7 +76,7 @@ class DrafterOpener:
         """
         try:
             async with asyncio.timeout(timeout_s):
-                lease = await self._pool.lease()
+                lease = await self._pool.lease(self._dialer.cost_us)
         except TimeoutError:
             raise ServiceUnavailable(f"no drafter was free within {timeout_s:g} s") from None
         if self.closed:

@@ -8,7 +8,7 @@ from typing import Any
 import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from orchestrator.decode.ports import Lease
+from orchestrator.decode.ports import Lease, SessionCost
 from specgate.errors import InvalidArgument, ServiceUnavailable
 from specgate.rpc.channel import open_channel
 from specgate.rpc.endpoint import join_endpoint, split_endpoint
@@ -16,6 +16,8 @@ from specgate.rpc.tls import ClientTlsFiles
 
 HEALTH_TIMEOUT_S = 1.0
 RECHECK_INTERVAL_S = 1.0
+ALIKE = 1.25
+"""Costs that differ by less are taken to be equal: other processes measured others, and must not all choose alike."""
 
 HealthCheck = Callable[[str], Awaitable[bool]]
 """Returns whether the service at an endpoint takes sessions now. Never raises for a service that does not answer."""
@@ -41,7 +43,8 @@ def grpc_health(tls: ClientTlsFiles | None = None, timeout_s: float = HEALTH_TIM
 
 
 class StaticPool:
-    """Leases the endpoint with the fewest of our sessions; a failed one only after a health check.
+    """Leases the endpoint where one more session costs least, by default the one with the fewest of our sessions; a
+    failed one only after a health check.
 
     Args:
         endpoints: HOST:PORT each.
@@ -69,8 +72,8 @@ class StaticPool:
         self._recheck_interval_s = recheck_interval_s
         self._recoveries: dict[str, _Recovery] = {}
 
-    async def lease(self) -> Lease:
-        """Return a lease on the endpoint with the fewest of our sessions. No connection is made here.
+    async def lease(self, cost: SessionCost | None = None) -> Lease:
+        """Return a lease on the endpoint where one more session costs least. No connection is made here.
 
         Raises:
             ServiceUnavailable: all endpoints have failed, and no check has found one healthy; names them.
@@ -81,8 +84,9 @@ class StaticPool:
         candidates = self._candidates()
         if not candidates:
             raise ServiceUnavailable(f"{self._field}: none of {', '.join(self._load)} is healthy")
-        least = min(self._load[endpoint] for endpoint in candidates)
-        endpoint = random.choice([one for one in candidates if self._load[one] == least])
+        costs = {one: cost(one, self._load[one]) if cost else self._load[one] for one in candidates}
+        most = min(costs.values()) * (ALIKE if cost else 1.0)
+        endpoint = random.choice([one for one in candidates if costs[one] <= most])
         self._load[endpoint] += 1
         return Lease(endpoint)
 

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from orchestrator.decode.ports import Lease
+from orchestrator.decode.ports import Lease, SessionCost
 from orchestrator.services.discovery import fitting
 from specgate.errors import ServiceUnavailable
 from specgate.types import SessionSpec
@@ -24,7 +24,7 @@ class FakePool:
     num_failed: int = 0
     closed: bool = False
 
-    async def lease(self) -> Lease:
+    async def lease(self, cost: SessionCost | None = None) -> Lease:
         if self.free is not None:
             await self.free.wait()
         if not self.up:
@@ -56,6 +56,9 @@ class FakeDialer:
     opened_verifiers: list[FakeVerifier] = field(default_factory=list)
     num_drafter_dials: int = 0
     num_verifier_dials: int = 0
+
+    def cost_us(self, endpoint: str, num_sessions: int) -> float:
+        return num_sessions
 
     async def open_drafter(self, lease: Lease, spec: SessionSpec) -> tuple[FakeDrafter, int]:
         self.num_drafter_dials += 1

@@ -7,7 +7,7 @@ from prometheus_client.core import HistogramMetricFamily
 from prometheus_client.metrics_core import Metric
 
 from orchestrator.api.metrics.rounds import Buckets
-from orchestrator.decode.ports import Lease, Pool
+from orchestrator.decode.ports import Lease, Pool, SessionCost
 from specgate.errors import SpecgateError
 
 SECONDS_BOUNDS = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
@@ -42,10 +42,10 @@ class TimedPool:
         self._pool = pool
         self._waits = waits
 
-    async def lease(self) -> Lease:
+    async def lease(self, cost: SessionCost | None = None) -> Lease:
         start_s = time.perf_counter()
         try:
-            lease = await self._pool.lease()
+            lease = await self._pool.lease(cost)
         except SpecgateError:
             self._waits.add(self._role, REFUSED, time.perf_counter() - start_s)
             raise

@@ -114,19 +114,27 @@ def running_us(text: TokenHistory, choice: GammaChoice, prices: Prices) -> float
     return now_us * prices.running_pace
 
 
-def cycle_us(outcome: RoundCounts, prices: Prices) -> float:
-    """Return the microseconds between two verdicts of a session if all sessions follow the same choice.
+class Shared(NamedTuple):
+    """``cycle_us`` lies between two verdicts of a session; ``batch`` sessions share a forward, of ``rows`` in all."""
+
+    cycle_us: float
+    batch: float
+    rows: float
+
+
+def shared(outcome: RoundCounts, prices: Prices) -> Shared:
+    """Return how sessions share forwards if all of them follow the same choice.
 
     The time of a forward depends on the sessions that share it, and their number on that time (Little, 1961). The
     fixed point is found by iteration.
     """
     if prices.sessions == 1 and not outcome.rounds:
-        return prices.alone_us
+        return Shared(prices.alone_us, 1.0, 1.0)
     steps = outcome.rounds + outcome.solo
     away_us = (outcome.rounds * prices.overhead_us + outcome.drafted * prices.token_us) / steps
     rows, sessions, round_share = 1 + outcome.drafted / steps, prices.sessions, outcome.rounds / steps
     away_each_us = away_us / round_share if outcome.rounds else 0.0
-    forward_us = prices.forward_us(rows)
+    forward_us, batch = prices.forward_us(rows), 1.0
     us = forward_us + away_us
     for _ in range(TURNS if sessions > 1 else 0):
         share = min(forward_us / us, 1.0)
@@ -135,7 +143,7 @@ def cycle_us(outcome: RoundCounts, prices: Prices) -> float:
         # A session waits for the rest of the forward that runs when it returns, on average at least half of it.
         others = 1 - (1 - share) ** (sessions - 1)
         us = forward_us + away_us + round_share * others * max(forward_us - away_each_us, forward_us / 2)
-    return us
+    return Shared(us, batch, batch * rows)
 
 
 def rate(text: TokenHistory, choice: GammaChoice, prices: Prices) -> float:
@@ -143,17 +151,17 @@ def rate(text: TokenHistory, choice: GammaChoice, prices: Prices) -> float:
     if choice.running and choice.drafts:
         return len(text.runs) / running_us(text, choice, prices)
     outcome = simulate(text, choice)
-    return outcome.tokens / (outcome.rounds + outcome.solo) / cycle_us(outcome, prices)
+    return outcome.tokens / (outcome.rounds + outcome.solo) / shared(outcome, prices).cycle_us
 
 
 def per_cost(text: TokenHistory, choice: GammaChoice, prices: Prices) -> float:
     """Return the tokens per microsecond of the verifier, at work for all sessions together; a microsecond of the
     drafter counts as ``drafter_price`` of those. How long a session waits costs nothing.
     """
-    outcome, sessions = simulate(text, choice), prices.sessions
-    steps = outcome.rounds + outcome.solo
-    verifier_us = prices.forward_us(sessions * (1 + outcome.drafted / steps), sessions) / sessions
-    drafter_us = outcome.drafted / steps * prices.draft_us / sessions
+    outcome = simulate(text, choice)
+    steps, (_, batch, rows) = outcome.rounds + outcome.solo, shared(outcome, prices)
+    verifier_us = prices.forward_us(rows, batch) / batch
+    drafter_us = outcome.drafted / steps * prices.draft_us / prices.sessions
     return outcome.tokens / steps / (verifier_us + drafter_us * (prices.drafter_price or 0.0))
 
 
@@ -209,7 +217,7 @@ def search(
     if opened.running:
         probe_us = lost * prices.longest_run * prices.alone_us + prices.round_trip_us
     else:
-        probe_us = lost * cycle_us(simulate(text, opened), prices)
+        probe_us = lost * shared(simulate(text, opened), prices).cycle_us
     return RatedChoice(best, rates[best], probe_us, prices.longest_run, prices.ahead(best.gamma))
 
 

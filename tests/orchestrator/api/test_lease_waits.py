@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from orchestrator.api.metrics.leases import LeaseWaits, TimedPool
-from orchestrator.decode.ports import Lease
+from orchestrator.decode.ports import Lease, SessionCost
 from specgate.errors import TooManySessions
 
 
@@ -16,7 +16,7 @@ class SlowPool:
         self.released: list[tuple[Lease, bool]] = []
         self._left = 1
 
-    async def lease(self) -> Lease:
+    async def lease(self, cost: SessionCost | None = None) -> Lease:
         await asyncio.sleep(0.02)
         if not self._left:
             raise TooManySessions("full")

@@ -2,8 +2,14 @@
 
 from types import MappingProxyType
 
-from orchestrator.services.discovery import tokenizer_of
+import pytest
+
+from orchestrator.decode.ports import Lease
+from orchestrator.services.discovery import UNKNOWN_TOKEN_US, KnownDrafters, tokenizer_of
 from specgate.tokenizer import fingerprint, load_tokenizer
+from specgate.types import ForwardCost, ModelInfo
+from tests.support.decoding import make_spec
+from tests.support.fake_fleet import FakeDialer
 from tests.support.fake_services import model_info
 from tests.support.services import PAIR
 
@@ -25,3 +31,25 @@ def test_no_other_one_is_taken() -> None:
         other = model_info("verifier", model=name, tokenizer_fingerprint=MappingProxyType({"vocabulary": "other"}))
         assert tokenizer_of(other, KNOWN) is None
     assert tokenizer_of(model_info("verifier", tokenizer_fingerprint=MappingProxyType({})), KNOWN) is None
+
+
+class Fleet(FakeDialer):
+    """Drafters whose draft token takes as many microseconds as their endpoint says; 0: it does not tell."""
+
+    async def model_info(self, lease: Lease, role: str, timeout_s: float | None = None) -> ModelInfo:
+        token_us = int(lease.endpoint)
+        return model_info(role, forward_costs=(ForwardCost(1, token_us),) if token_us else ())
+
+
+async def test_a_drafter_costs_as_much_as_its_drafts_take_and_one_that_was_not_met_is_met() -> None:
+    known = KnownDrafters(Fleet(), model_info("verifier"), None)
+    assert known.cost_us("100", 5) == 0.0
+    assert list(known.forward_costs) == []
+    await known.open_drafter(Lease("0"), make_spec(10))
+    unknown_us = known.cost_us("0", 1) - known.cost_us("0", 0)
+    for endpoint in ("8000", "2000"):
+        await known.open_drafter(Lease(endpoint), make_spec(10))
+    one_more = {endpoint: known.cost_us(endpoint, 1) - known.cost_us(endpoint, 0) for endpoint in ("8000", "2000")}
+    assert one_more["8000"] == pytest.approx(4 * one_more["2000"])
+    assert unknown_us == pytest.approx(one_more["2000"] * UNKNOWN_TOKEN_US / 2000)
+    assert list(known.forward_costs) == [ForwardCost(1, 2000)]

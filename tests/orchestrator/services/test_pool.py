@@ -45,6 +45,14 @@ async def test_equal_ones_are_chosen_by_chance() -> None:
     assert first == {HERE, THERE}
 
 
+async def test_a_dear_endpoint_gets_sessions_once_the_cheap_one_has_so_many_more() -> None:
+    token_us = {HERE: 100.0, THERE: 300.0}
+    pool = StaticPool([HERE, THERE], Health())
+    leased = [(await pool.lease(lambda endpoint, num: (num + 1) * token_us[endpoint])).endpoint for _ in range(12)]
+    assert leased[:2] == [HERE] * 2
+    assert 8 <= leased.count(HERE) <= 10
+
+
 async def test_failed_one_is_skipped_until_it_is_healthy() -> None:
     health = Health()
     pool = StaticPool([HERE, THERE], health, recheck_interval_s=0.01)

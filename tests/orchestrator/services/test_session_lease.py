@@ -5,7 +5,7 @@ from collections.abc import Awaitable
 
 import pytest
 
-from orchestrator.decode.ports import Lease
+from orchestrator.decode.ports import Lease, SessionCost
 from orchestrator.services.session_lease import SessionLease
 from specgate.errors import InvalidArgument, KVCacheFull, ServiceUnavailable, SpecgateError
 
@@ -18,7 +18,7 @@ class Released:
     def __init__(self) -> None:
         self.leases: list[tuple[Lease, bool]] = []
 
-    async def lease(self) -> Lease:
+    async def lease(self, cost: SessionCost | None = None) -> Lease:
         return LEASE
 
     def release(self, lease: Lease, *, failed: bool = False) -> None:

@@ -10,10 +10,10 @@ from orchestrator.policy.auto.choice import (
     GammaChoice,
     RatedChoice,
     RoundCounts,
-    cycle_us,
     rate,
     running_us,
     search,
+    shared,
     simulate,
 )
 from orchestrator.policy.auto.costs import Prices
@@ -97,10 +97,10 @@ def test_sessions_that_share_forwards_wait_for_each_other() -> None:
     alone, drafts = RoundCounts(100, 0, 100, 0), RoundCounts(100, 50, 0, 200)
     crowd = CHEAP._replace(sessions=8)
     # Eight solo sessions are in every forward together.
-    assert cycle_us(alone, crowd) == pytest.approx(1000 + 7 * 50, rel=0.02)
+    assert shared(alone, crowd).cycle_us == pytest.approx(1000 + 7 * 50, rel=0.02)
     a_row_each = crowd._replace(target=(ForwardCost(1, 1000), ForwardCost(9, 9000)))
-    assert cycle_us(alone, a_row_each) == pytest.approx(8000 + 7 * 50, rel=0.02)
-    assert cycle_us(drafts, CHEAP) < cycle_us(drafts, crowd) < 3 * cycle_us(drafts, CHEAP)
+    assert shared(alone, a_row_each).cycle_us == pytest.approx(8000 + 7 * 50, rel=0.02)
+    assert shared(drafts, CHEAP).cycle_us < shared(drafts, crowd).cycle_us < 3 * shared(drafts, CHEAP).cycle_us
 
 
 def test_what_is_remembered_says_how_drafts_fare() -> None:
