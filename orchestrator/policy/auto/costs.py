@@ -12,6 +12,8 @@ MEASURED_WEIGHT, GUESS_WEIGHT = 8.0, 0.5
 """Weight of a service's own measurement and of a guess, in verdicts."""
 GUESSED_SHARE = 0.1
 """Guess until measured, as a share of a one-row forward: one more row or session, a draft token, the overhead."""
+SESSION_US = 500.0
+"""The same of one more session where services tell their costs: the host's work for it, however large the model is."""
 NUM_RECENT = 2 * HALF_LIFE
 """Sessions of the last so many verdicts (or four per session) count as present; a stalled reader is no load."""
 BATCH_SHARE = 0.1
@@ -193,6 +195,8 @@ class Costs:
         if not self._target or measured == self._measured:
             return
         self._measured = measured
+        for line in (self._forward, self._alone):
+            line.draw_to((1.0, SESSION_US / self._unit_us), (MEASURED_WEIGHT, GUESS_WEIGHT))
         if measured.draft:
             token = forward_us(measured.draft, 1) / self._unit_us
             # Where services are near, what they do for an answer is most of it; a round has its draft ready by then.
