@@ -115,11 +115,11 @@ def running_us(text: TokenHistory, choice: GammaChoice, prices: Prices) -> float
 
 
 class Shared(NamedTuple):
-    """``cycle_us`` lies between two verdicts of a session; ``batch`` sessions share a forward, of ``rows`` in all."""
+    """``cycle_us`` lies between two verdicts of a session; ``batch`` sessions share a forward of ``forward_us``."""
 
     cycle_us: float
     batch: float
-    rows: float
+    forward_us: float
 
 
 def shared(outcome: RoundCounts, prices: Prices) -> Shared:
@@ -128,12 +128,12 @@ def shared(outcome: RoundCounts, prices: Prices) -> Shared:
     The time of a forward depends on the sessions that share it, and their number on that time (Little, 1961). The
     fixed point is found by iteration.
     """
-    if prices.sessions == 1 and not outcome.rounds:
-        return Shared(prices.alone_us, 1.0, 1.0)
+    if not outcome.rounds:
+        return Shared(prices.alone_us, prices.sessions, prices.alone_us)
     steps = outcome.rounds + outcome.solo
     away_us = (outcome.rounds * prices.overhead_us + outcome.drafted * prices.token_us) / steps
     rows, sessions, round_share = 1 + outcome.drafted / steps, prices.sessions, outcome.rounds / steps
-    away_each_us = away_us / round_share if outcome.rounds else 0.0
+    away_each_us = away_us / round_share
     forward_us, batch = prices.forward_us(rows), 1.0
     us = forward_us + away_us
     for _ in range(TURNS if sessions > 1 else 0):
@@ -143,7 +143,7 @@ def shared(outcome: RoundCounts, prices: Prices) -> Shared:
         # A session waits for the rest of the forward that runs when it returns, on average at least half of it.
         others = 1 - (1 - share) ** (sessions - 1)
         us = forward_us + away_us + round_share * others * max(forward_us - away_each_us, forward_us / 2)
-    return Shared(us, batch, batch * rows)
+    return Shared(us, batch, forward_us)
 
 
 def rate(text: TokenHistory, choice: GammaChoice, prices: Prices) -> float:
@@ -159,10 +159,9 @@ def per_cost(text: TokenHistory, choice: GammaChoice, prices: Prices) -> float:
     drafter counts as ``drafter_price`` of those. How long a session waits costs nothing.
     """
     outcome = simulate(text, choice)
-    steps, (_, batch, rows) = outcome.rounds + outcome.solo, shared(outcome, prices)
-    verifier_us = prices.forward_us(rows, batch) / batch
+    steps, (_, batch, forward_us) = outcome.rounds + outcome.solo, shared(outcome, prices)
     drafter_us = outcome.drafted / steps * prices.draft_us / prices.sessions
-    return outcome.tokens / steps / (verifier_us + drafter_us * (prices.drafter_price or 0.0))
+    return outcome.tokens / steps / (forward_us / batch + drafter_us * (prices.drafter_price or 0.0))
 
 
 class RatedChoice(NamedTuple):

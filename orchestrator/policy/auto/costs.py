@@ -62,7 +62,7 @@ class Prices(NamedTuple):
 
     A forward takes ``pace`` times its time at load, plus ``session_us`` for each session after the first. A round takes
     ``overhead_us`` plus ``token_us`` per draft token besides its forward. ``sessions`` share the verifier. ``alone_us``
-    is a token of a single session without drafting; a running drafter slows the target on shared cores. A running
+    is a token of all of them without drafting; a working drafter slows the target on shared cores. A running
     draft brings a token every ``draft_us``, the first one ``round_trip_us`` after the verdict that it goes on from; a
     text with one takes ``running_pace`` times as long as that says. The verdicts of a run come ``message_us`` apart at
     the least. ``drafter_price`` None: a session is to be fast;
@@ -129,11 +129,12 @@ class Costs:
         """Without a text before the rows, as all that is learned: a longer one's times are held against its own."""
         self._forward = Line((1.0, GUESSED_SHARE), (MEASURED_WEIGHT, GUESS_WEIGHT), HALF_LIFE)
         self._alone = Line((1.0, GUESSED_SHARE), (MEASURED_WEIGHT, GUESS_WEIGHT), HALF_LIFE)
-        """The same for a single session with an idle drafter."""
+        """The same beside an idle drafter."""
         self._besides = Line((GUESSED_SHARE, GUESSED_SHARE), (GUESS_WEIGHT, GUESS_WEIGHT), HALF_LIFE)
         """All in units of a one-row forward: forwards by rows and sessions; overhead of a round by γ."""
         self._messages = MessageTimes()
-        self._num_verdicts = 0
+        self._num_verdicts = self._drafted_at = 0
+        """Verdicts, and the number of the last one of a round that had work for a drafter."""
         self._present: dict[int, _Seen] = {}
         """By session; the least recently seen is first."""
 
@@ -161,12 +162,18 @@ class Costs:
         # A single session waits for nobody, so the whole verdict time is the target's.
         us = max(verdict.verify_us, verdict.forward_us) if sessions == 1 else verdict.forward_us
         width = forward_us(target, verdict.batch_rows) / self._unit_us
-        is_quiet = record.undrafted and not record.plan.sends_to_drafter and sessions == 1
+        if not record.undrafted or record.plan.sends_to_drafter:
+            self._drafted_at = self._num_verdicts
+        is_quiet = self._num_verdicts - self._drafted_at > 2 * (sessions - 1)
         (self._alone if is_quiet else self._forward).add((width, batch - 1), us / self._unit_us, weight)
         if (gamma := len(record.proposal)) and not record.plan.running_gamma:
             # A busy reader stalls rounds but no solo run, so its time counts as overhead of the round.
             us = max(timing.round_us + timing.read_us - verdict.verify_us, 0)
             self._besides.add((1, gamma * self._draft_factor(record.length)), us / self._unit_us, weight)
+
+    def enter(self, session: int) -> None:
+        """Count a session from now on: many that begin at once share the verifier before any of them has a verdict."""
+        self._present[session] = _Seen(self._num_verdicts, 1.0, 0)
 
     def leave(self, session: int) -> None:
         """Stop counting a session."""
@@ -178,13 +185,14 @@ class Costs:
         if not self._target:
             return None
         (pace, session), (overhead, token), unit_us = self._forward.solve(), self._besides.solve(), self._unit_us
-        length = sum(one.length for one in self._present.values()) / max(len(self._present), 1)
+        lengths = [one.length for one in self._present.values() if one.length]
+        length = sum(lengths) / max(len(lengths), 1)
         target = tuple(one.at(length) for one in self._target)
         rounds_us = session * unit_us, overhead * unit_us, token * unit_us * self._draft_factor(length)
-        alone_us, round_trip_us = self._alone.solve()[0] * forward_us(target, 1), self._measured.round_trip_us
-        alone_us = max(alone_us, self._messages.us)
+        sessions, price, (quiet_pace, quiet_session) = self.sessions, self._drafter_price, self._alone.solve()
+        alone_us = quiet_pace * forward_us(target, sessions) + quiet_session * unit_us * (sessions - 1)
+        alone_us, round_trip_us = max(alone_us, self._messages.us), self._measured.round_trip_us
         draft_us = forward_us(draft, 1) * self._draft_factor(length) if (draft := self._measured.draft) else 0.0
-        sessions, price = self.sessions, self._drafter_price
         away_us = draft_us * sessions, round_trip_us
         prices = Prices(target, pace, *rounds_us, alone_us, sessions, *away_us)
         return prices._replace(message_us=self._messages.us, drafter_price=price)

@@ -56,7 +56,11 @@ class Learner:
 
         Where a draft ends at an unsure token, the acceptance of the remaining tokens is too high.
         """
-        return None if request.stop_below else Observer(self.mode(request), next(self._sessions))
+        if request.stop_below:
+            return None
+        session = next(self._sessions)
+        self.costs.enter(session)
+        return Observer(self.mode(request), session)
 
     def _running_copies(self) -> bool:
         prices = self.costs.now()

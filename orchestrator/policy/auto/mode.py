@@ -15,6 +15,8 @@ LEAST_LOSS = 0.02
 """Least loss that a probe is charged, as a share of a forward; it limits probes that seem free."""
 RUNNING_SHARE, FORGOTTEN_SHARE = 0.25, 0.1
 """Weight of what a running draft brought since the last search; and what is forgotten of it at one without."""
+_Case = tuple[int, int]
+"""A limit of draft tokens, and the sessions that share the verifier, to a factor of two."""
 Pace = Callable[[Iterator[None]], None]
 """Runs all steps of some work, now or later."""
 
@@ -40,9 +42,9 @@ class ModeLearner:
         self._copies = copies
         self._pace = pace
         self._history = History()
-        self._found: dict[int, RatedChoice] = {}
-        """The current choice for each limit of draft tokens."""
-        self._searched_at: dict[int, int] = {}
+        self._found: dict[_Case, RatedChoice] = {}
+        """The current choices; the last one found is the last."""
+        self._searched_at: dict[_Case, int] = {}
         self._num_verdicts = 0
         self._credit_us = 0.0
         self._running = RunningPace()
@@ -58,25 +60,34 @@ class ModeLearner:
             self.costs.observe(session, record)
 
     def choice(self, max_gamma: int) -> RatedChoice | None:
-        """Return the current choice, after a first search if there was none; None if no cost is known."""
-        if max_gamma not in self._found:
-            self._begin_search(max_gamma)
-        return self._found.get(max_gamma)
+        """Return the current choice, after a first search if there was none; None if no cost is known.
+
+        Until that of so many sessions is found, that of the next fewer or more will do.
+        """
+        case = self._case(max_gamma)
+        if case not in self._searched_at:
+            self._begin_search(case)
+        like = [one for one in self._found if one[0] == max_gamma]
+        return self._found[min(like, key=lambda one: abs(one[1] - case[1]))] if like else None
 
     def search(self, max_gamma: int) -> RatedChoice | None:
         """Return the current choice, and search for a better one when due; None if no cost is known."""
-        last = self._searched_at.get(max_gamma, 0)
+        case = self._case(max_gamma)
+        last = self._searched_at.get(case, 0)
         enough = min(max(last, FIRST_VERDICTS), MOST_VERDICTS * self.costs.sessions)
-        if max_gamma in self._found and self._num_verdicts - last >= enough:
-            self._begin_search(max_gamma)
+        if case in self._found and self._num_verdicts - last >= enough:
+            self._begin_search(case)
         return self.choice(max_gamma)
 
-    def _begin_search(self, max_gamma: int) -> None:
-        last = self._found.get(max_gamma)
+    def _case(self, max_gamma: int) -> "_Case":
+        return max_gamma, self.costs.sessions.bit_length()
+
+    def _begin_search(self, case: "_Case") -> None:
         if (prices := self.prices()) is not None:
-            self._searched_at[max_gamma] = self._num_verdicts
+            self._searched_at[case] = self._num_verdicts
             # The first search runs at once: there is no choice to use meanwhile.
-            (self._pace if last else at_once)(self._search(prices, max_gamma, last))
+            is_first = all(max_gamma != case[0] for max_gamma, _ in self._found)
+            (at_once if is_first else self._pace)(self._search(prices, case))
 
     def book_probe(self, max_gamma: int, loss_us: float, num_unread: int) -> bool:
         """Return whether a probe can lead to anything and is within the budget, and if so book it.
@@ -106,17 +117,18 @@ class ModeLearner:
         if self._rejects and not self._copies:
             # A draft that was sampled holds for one round.
             return prices._replace(round_trip_us=0.0)
-        alone_us = prices.forward_us(1)
+        alone_us = prices.forward_us(prices.sessions, prices.sessions)
         return prices._replace(overhead_us=0.0, token_us=0.0, alone_us=alone_us, round_trip_us=0.0)
 
-    def _search(self, prices: Prices, max_gamma: int, last: RatedChoice | None) -> Generator[None]:
+    def _search(self, prices: Prices, case: "_Case") -> Generator[None]:
+        last = self._found.get(case)
         text, choice = self.text(), last.choice if last else None
         if choice is not None and choice.running and choice.drafts:
             self._running.learn(1 / rate(text, choice, prices._replace(running_pace=1.0)))
         else:
             self._running.forget()
         prices = prices._replace(running_pace=self._running.pace)
-        self._found[max_gamma] = yield from search(text, prices, max_gamma, choice)
+        self._found[case] = yield from search(text, prices, case[0], choice)
 
 
 class RunningPace:

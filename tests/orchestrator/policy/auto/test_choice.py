@@ -94,9 +94,9 @@ def test_the_choice_in_use_stays_unless_another_is_much_better() -> None:
 
 
 def test_sessions_that_share_forwards_wait_for_each_other() -> None:
-    alone, drafts = RoundCounts(100, 0, 100, 0), RoundCounts(100, 50, 0, 200)
+    alone, drafts = RoundCounts(1000, 1, 999, 0), RoundCounts(100, 50, 0, 200)
     crowd = CHEAP._replace(sessions=8)
-    # Eight solo sessions are in every forward together.
+    # Eight sessions that draft nearly nothing are in every forward together.
     assert shared(alone, crowd).cycle_us == pytest.approx(1000 + 7 * 50, rel=0.02)
     a_row_each = crowd._replace(target=(ForwardCost(1, 1000), ForwardCost(9, 9000)))
     assert shared(alone, a_row_each).cycle_us == pytest.approx(8000 + 7 * 50, rel=0.02)

@@ -86,6 +86,10 @@ def test_a_target_beside_an_idle_drafter_has_a_pace_of_its_own() -> None:
     found = prices(a_round(2, pace=2.0), a_round(6, pace=2.0), alone, times=120)
     assert found.forward_us(1) == pytest.approx(2 * FORWARD_US, rel=0.05)
     assert found.alone_us == pytest.approx(FORWARD_US, rel=0.01)
+    # So have several, once none of them is drafted for.
+    crowd = prices(*[a_round(4, batch=8, pace=2.0)] * 8, times=60)
+    assert crowd.sessions == 8
+    assert crowd.alone_us < 0.75 * crowd.forward_us(8, 8)
 
 
 def test_a_hiccup_and_a_round_that_holds_a_prompt_are_no_costs() -> None:

@@ -212,10 +212,10 @@ def test_what_is_planned_ahead_is_what_is_planned() -> None:
 def test_nothing_is_planned_ahead_of_a_target_alone_or_of_a_probe() -> None:
     learner = Learner(measured)
     drive(learner, none_stands, 400)
-    alone = settled(learner)
+    alone, observe = settled(learner), an_observer(learner)
     assert alone.plan_ahead(Progress(SURE)) is None
     while alone.plan(Progress(SURE)).gamma == 0:
-        an_observer(learner)(a_round(0, 0))
+        observe(a_round(0, 0))
     assert alone.plan_ahead(Progress(SURE)) is None
 
 
