@@ -186,7 +186,7 @@ def search(
     stops = range(max(len(text.ends), 1))
     yield from _rate_all(rates, [GammaChoice(0, gamma, stop) for gamma in gammas for stop in stops], text, prices)
     best_asked = max(rates, key=rates.__getitem__)
-    running = [GammaChoice(0, gamma, running=True) for gamma in RUNNING_GAMMAS if prices.runs and gamma <= max_gamma]
+    running = [GammaChoice(0, gamma, running=True) for gamma in RUNNING_GAMMAS if prices.far and gamma <= max_gamma]
     yield from _rate_all(rates, running, text, prices)
     best_open = max(rates, key=rates.__getitem__)
     fair: dict[GammaChoice, float] = {}
@@ -202,7 +202,7 @@ def search(
     alone = best_open.alone
     yield from _rate_all(rates, [*gated, alone], text, prices)
     best = max(rates, key=rates.__getitem__)
-    if last is not None and (prices.runs or not last.running):
+    if last is not None and (prices.far or not last.running):
         # What the draft was sure of may be forgotten.
         last = last if last.stop in stops else last._replace(stop=0)
         yield from _rate_all(rates, [last], text, prices)

@@ -20,8 +20,8 @@ BATCH_SHARE = 0.1
 """Weight of a new verdict in the running mean of a session's batch size."""
 LEAST_RUN, RUN_SHARE = 64, 0.02
 """Tokens of a solo run: so many, and so many more that its round trip takes no larger share of its time."""
-ANSWERS_US = 2000
-"""What the answers of two near services take, of which a round's messages take little."""
+ANSWERS_US = 3000
+"""What the answers of two near services take at most, of which a round's messages take little."""
 MESSAGES_TELL = 1.05
 """So many times the verifier's own time says that messages take longer than forwards; less is chance."""
 MOST_OFF = 4.0
@@ -92,7 +92,7 @@ class Prices(NamedTuple):
             # Waiting is free.
             token_us = self.drafter_price * self.draft_us
             return self.forward_us(1 + max_gamma) + max_gamma * token_us < (1 + max_gamma) * self.forward_us(1)
-        if self.runs and max(self.draft_us, self.forward_us(1 + max_gamma) / (1 + max_gamma)) < self.forward_us(1):
+        if self.far and max(self.draft_us, self.forward_us(1 + max_gamma) / (1 + max_gamma)) < self.forward_us(1):
             return True
         round_us = {g: self.forward_us(g + 1) + self.overhead_us + self.token_us * g for g in range(1, max_gamma + 1)}
         return any(us < (gamma + 1) * self.forward_us(1) for gamma, us in round_us.items())
@@ -101,6 +101,11 @@ class Prices(NamedTuple):
     def runs(self) -> bool:
         """Whether there are running drafts. They take more forwards of the verifier than drafts that it waits for."""
         return self.round_trip_us > 0 and self.draft_us > 0 and self.drafter_price is None
+
+    @property
+    def far(self) -> bool:
+        """Whether running drafts may pay: near services prepare what they are asked for in time."""
+        return self.runs and self.round_trip_us > ANSWERS_US
 
     @property
     def longest_run(self) -> int:

@@ -1,5 +1,6 @@
 """What one gateway learns about one mode of requests: the current choice, and when to probe."""
 
+from collections import Counter, defaultdict
 from collections.abc import Callable, Generator, Iterator
 
 from orchestrator.policy.auto.choice import RatedChoice, rate, search
@@ -13,7 +14,7 @@ EXPLORED = 0.01
 """Share of the time that probes may lose."""
 LEAST_LOSS = 0.02
 """Least loss that a probe is charged, as a share of a forward; it limits probes that seem free."""
-RUNNING_SHARE, FORGOTTEN_SHARE = 0.25, 0.1
+RUNNING_SHARE, FORGOTTEN_SHARE = 0.5, 0.1
 """Weight of what a running draft brought since the last search; and what is forgotten of it at one without."""
 _Case = tuple[int, int]
 """A limit of draft tokens, and the sessions that share the verifier, to a factor of two."""
@@ -45,19 +46,22 @@ class ModeLearner:
         self._found: dict[_Case, RatedChoice] = {}
         """The current choices; the last one found is the last."""
         self._searched_at: dict[_Case, int] = {}
-        self._num_verdicts = 0
+        self._num_verdicts = Counter[int]()
+        """By the second number of a case."""
         self._credit_us = 0.0
-        self._running = RunningPace()
+        self._running = defaultdict[int, RunningPace](RunningPace)
+        """By the second number of a case."""
 
     def observe(self, session: int, record: RoundRecord) -> None:
         """Learn from one verdict; an empty one is ignored."""
         if record.num_tokens:
-            self._num_verdicts += 1
             self._credit_us += EXPLORED * (record.timing.round_us or record.verdict.verify_us)
             if not (self._copies and record.undrafted):
                 self._history.add(record)
-            self._running.observe(record)
             self.costs.observe(session, record)
+            load = self._case(0)[1]
+            self._num_verdicts[load] += 1
+            self._running[load].observe(record)
 
     def choice(self, max_gamma: int) -> RatedChoice | None:
         """Return the current choice, after a first search if there was none; None if no cost is known.
@@ -75,7 +79,7 @@ class ModeLearner:
         case = self._case(max_gamma)
         last = self._searched_at.get(case, 0)
         enough = min(max(last, FIRST_VERDICTS), MOST_VERDICTS * self.costs.sessions)
-        if case in self._found and self._num_verdicts - last >= enough:
+        if case in self._found and self._num_verdicts[case[1]] - last >= enough:
             self._begin_search(case)
         return self.choice(max_gamma)
 
@@ -84,7 +88,7 @@ class ModeLearner:
 
     def _begin_search(self, case: "_Case") -> None:
         if (prices := self.prices()) is not None:
-            self._searched_at[case] = self._num_verdicts
+            self._searched_at[case] = self._num_verdicts[case[1]]
             # The first search runs at once: there is no choice to use meanwhile.
             is_first = all(max_gamma != case[0] for max_gamma, _ in self._found)
             (at_once if is_first else self._pace)(self._search(prices, case))
@@ -121,13 +125,13 @@ class ModeLearner:
         return prices._replace(overhead_us=0.0, token_us=0.0, alone_us=alone_us, round_trip_us=0.0)
 
     def _search(self, prices: Prices, case: "_Case") -> Generator[None]:
-        last = self._found.get(case)
+        last, running = self._found.get(case), self._running[case[1]]
         text, choice = self.text(), last.choice if last else None
         if choice is not None and choice.running and choice.drafts:
-            self._running.learn(1 / rate(text, choice, prices._replace(running_pace=1.0)))
+            running.learn(1 / rate(text, choice, prices._replace(running_pace=1.0)))
         else:
-            self._running.forget()
-        prices = prices._replace(running_pace=self._running.pace)
+            running.forget()
+        prices = prices._replace(running_pace=running.pace)
         self._found[case] = yield from search(text, prices, case[0], choice)
 
 
