@@ -20,8 +20,9 @@ BATCH_SHARE = 0.1
 """Weight of a new verdict in the running mean of a session's batch size."""
 LEAST_RUN, RUN_SHARE = 64, 0.02
 """Tokens of a solo run: so many, and so many more that its round trip takes no larger share of its time."""
-ANSWERS_US = 3000
-"""What the answers of two near services take at most, of which a round's messages take little."""
+ANSWERS_US, NEAR_US = 2000, 3000
+"""What the answers of two near services take, of which a round's messages take little; and at most, on a busy machine.
+"""
 MESSAGES_TELL = 1.05
 """So many times the verifier's own time says that messages take longer than forwards; less is chance."""
 MOST_OFF = 4.0
@@ -105,7 +106,7 @@ class Prices(NamedTuple):
     @property
     def far(self) -> bool:
         """Whether running drafts may pay: near services prepare what they are asked for in time."""
-        return self.runs and self.round_trip_us > ANSWERS_US
+        return self.runs and self.round_trip_us > NEAR_US
 
     @property
     def longest_run(self) -> int:

@@ -249,8 +249,8 @@ def test_searches_of_a_running_session_are_few_and_left_to_the_pace() -> None:
 
 
 def far_learner() -> Learner:
-    """Of services that are a forward away."""
-    costs = measured()._replace(round_trip_us=FORWARD_US)
+    """Of services that are half a forward away."""
+    costs = measured()._replace(round_trip_us=0.5 * FORWARD_US)
     return Learner(lambda: costs)
 
 
