@@ -105,8 +105,8 @@ class Prices(NamedTuple):
 
     @property
     def far(self) -> bool:
-        """Whether running drafts may pay: near services prepare what they are asked for in time."""
-        return self.runs and self.round_trip_us > NEAR_US
+        """Whether running drafts may pay: of many sessions near services prepare what they are asked for in time."""
+        return self.runs and (self.sessions == 1 or self.round_trip_us > NEAR_US)
 
     @property
     def longest_run(self) -> int:

@@ -9,7 +9,7 @@ from orchestrator.policy.auto.costs import LEAST_RUN, MeasuredCosts
 from orchestrator.policy.auto.learner import MAX_CHOICE, Learner
 from orchestrator.policy.auto.policy import PROBE_ROUNDS
 from orchestrator.policy.gates import Gate, Policy, make_policy
-from specgate.types import ALWAYS_SOLO, RoundPlan, RoundRecord, SamplingParams, Verification, WhyAlone
+from specgate.types import ALWAYS_SOLO, ForwardCost, RoundPlan, RoundRecord, SamplingParams, Verification, WhyAlone
 from tests.orchestrator.policy.auto.support import (
     DRAFT_US,
     FORWARD_US,
@@ -217,6 +217,19 @@ def test_nothing_is_planned_ahead_of_a_target_alone_or_of_a_probe() -> None:
     while alone.plan(Progress(SURE)).gamma == 0:
         observe(a_round(0, 0))
     assert alone.plan_ahead(Progress(SURE)) is None
+
+
+def test_a_burst_finds_its_own_choice_before_any_of_it_has_a_verdict_and_one_alone_finds_its_own_again() -> None:
+    """Up to six rows are free, and each further one is dear."""
+    target = ForwardCost(1, 8000), ForwardCost(6, 8000), ForwardCost(17, 40_000)
+    learner = Learner(lambda: MeasuredCosts(target, measured().draft))
+    policy = learner.policy(REQUEST, THERE)
+    one_alone = policy.plan(Progress(SURE)).gamma
+    burst = [an_observer(learner) for _ in range(16)]
+    assert policy.plan(Progress(SURE)).gamma == 0 < one_alone
+    for observer in burst:
+        observer.leave()
+    assert policy.plan(Progress(SURE)).gamma == one_alone
 
 
 def test_many_sessions_make_drafting_dearer() -> None:
