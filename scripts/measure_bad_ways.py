@@ -4,7 +4,7 @@
     python scripts/measure_bad_ways.py --json bad-ways.json
     python scripts/measure_bad_ways.py --target FOLDER --method suffix --prompts docs/results/held-out-copies.jsonl
 
-Each way has a proxy before the drafter and one before the verifier. Requests run one after the other, each by the target
+Each way has a proxy before the drafter and one before the verifier. Requests run one by one, each by the target
 alone and by `auto` in turns, over the same proxies; texts are held against each other.
 """
 
