@@ -1,9 +1,9 @@
 """One running request."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator
 from contextlib import aclosing
-from typing import Self
+from typing import Protocol, Self
 
 from orchestrator.decode.loop import decode
 from orchestrator.decode.request import Delta, GenerationStats
@@ -15,13 +15,20 @@ from specgate.errors import SpecgateError
 from specgate.types import FinishReason
 
 
+class Presence(Protocol):
+    """Who counts the requests that run."""
+
+    def enter(self) -> None: ...
+    def leave(self) -> None: ...
+
+
 class Generation:
     """One running request. Iterate it once to get its deltas.
 
     Leaving the iteration early, ``aclose()`` and leaving ``async with`` free the sessions on both services.
 
     Args:
-        on_close: called when nothing more will be committed. It may be called more than once.
+        presence: told when the request begins, and when nothing more will be committed, which may be more than once.
     """
 
     def __init__(
@@ -30,13 +37,13 @@ class Generation:
         drafter: ReattachingDrafter | NoDrafter,
         verifier: FailoverVerifier,
         policy: Policy,
-        on_close: Callable[[], None] = lambda: None,
+        presence: Presence | None = None,
     ) -> None:
         self._session = session
         self._drafter = drafter
         self._verifier = verifier
         self._policy = policy
-        self._on_close = on_close
+        self._presence = presence
         self._text: list[str] = []
         self._started = False
         self._closed = False
@@ -76,6 +83,8 @@ class Generation:
         if self._started:
             raise RuntimeError("a generation is iterated once")
         self._started = True
+        if self._presence is not None:
+            self._presence.enter()
         try:
             await self._open()
             async with aclosing(decode(self._session, self._drafter, self._verifier, self._policy)) as deltas:
@@ -105,7 +114,8 @@ class Generation:
         """Cancel the request and free both sessions. Safe to call twice, and from another task."""
         self._closed = True
         try:
-            self._on_close()
+            if self._presence is not None:
+                self._presence.leave()
         finally:
             # A failing learner must not keep the sessions open.
             try:

@@ -179,8 +179,7 @@ class Orchestrator:
         drafter = self._drafter(request, session, timeouts)
         verifier = FailoverVerifier(self._verifiers, self._dialer, session, timeouts)
         policy = make_policy(request, drafter, self.learner)
-        on_close = observer.leave if observer else lambda: None
-        generation = Generation(session, drafter, verifier, policy, on_close)
+        generation = Generation(session, drafter, verifier, policy, observer)
         self._running.add(generation)
         return generation
 

@@ -131,7 +131,8 @@ class Policy(Protocol):
         ``plan`` is still called for every round.
 
         Args:
-            session: as it will be then, except for its confidence, which is unknown.
+            session: as it will be then, except for its confidence, which is unknown, and its agreement, which is of
+                today.
         """
         ...
 

@@ -1,6 +1,7 @@
 """Which models the services of a pool serve, and whether draft and target fit together."""
 
 import asyncio
+import math
 import re
 import time
 from collections.abc import Callable, Sequence
@@ -187,14 +188,14 @@ class KnownDrafters:
 
     def cost_us(self, endpoint: str, num_sessions: int) -> float:
         """See ``ports.DrafterDialer``: the time of a draft, as if those of all sessions were drafted one after another.
-        0 for a drafter that was not met, so that it will be.
+        One that was not met counts as near and as fast as the fastest, so that it will be; a full one is no choice.
         """
         known = self._infos.get(endpoint)
-        if known is None:
-            return 0.0
-        costs = known.forward_costs or self.forward_costs
+        if known is not None and num_sessions >= known.max_sessions:
+            return math.inf
+        costs = (known.forward_costs if known else ()) or self.forward_costs
         token_us = costs[0].forward_us if costs else UNKNOWN_TOKEN_US
-        return self._round_trips_us[endpoint] + (num_sessions + 1) * FIXED_GAMMA * token_us
+        return self._round_trips_us.get(endpoint, 0.0) + (num_sessions + 1) * FIXED_GAMMA * token_us
 
     async def open_drafter(self, lease: Lease, spec: SessionSpec) -> tuple[Drafter, int]:
         """See ``ports.DrafterDialer``."""
@@ -223,8 +224,11 @@ class KnownDrafters:
             info = await self._dialer.model_info(lease, "drafter")
             _check_version("drafter", lease, info)
             if lease.endpoint not in self._round_trips_us:
-                self._round_trips_us[lease.endpoint] = await _round_trip_us(self._dialer, lease, "drafter")
-                self.round_trip_us = self.round_trip_us or self._round_trips_us[lease.endpoint]
+                # The one that was met at first is mostly the one whose round trip is known.
+                known_us = 0.0 if self._round_trips_us else self.round_trip_us
+                round_trip_us = known_us or await _round_trip_us(self._dialer, lease, "drafter")
+                self._round_trips_us[lease.endpoint] = round_trip_us
+                self.round_trip_us = self.round_trip_us or round_trip_us
         except InvalidArgument as error:
             # One wrong endpoint of several is no fault of the request.
             raise ServiceUnavailable(str(error)) from None

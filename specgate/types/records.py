@@ -145,5 +145,5 @@ class RecentAgreement:
 
     @property
     def value(self) -> float:
-        """The share of its judged tokens that the draft agreed on, in [0, 1]."""
+        """The share of its judged tokens that the draft agreed on, in [0, 1], with ``FIRST_COUNT`` that came before."""
         return (self._agreed + self.FIRST_COUNT * self.FIRST) / (self._judged + self.FIRST_COUNT)

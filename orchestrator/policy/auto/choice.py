@@ -14,7 +14,7 @@ POOR_GAIN = 1.03
 RUNNING_GAMMAS = (2, 4, 8)
 """Tried of a running draft: to simulate its times takes five times as long as to count rounds."""
 TURNS = 6
-"""Iterations of the fixed point in ``cycle_us``; it converges in about five."""
+"""Iterations of the fixed point in ``shared``; it converges in about five."""
 
 
 class GammaChoice(NamedTuple):
@@ -129,7 +129,8 @@ def shared(outcome: RoundCounts, prices: Prices) -> Shared:
     fixed point is found by iteration.
     """
     if not outcome.rounds:
-        return Shared(prices.alone_us, prices.sessions, prices.alone_us)
+        forward_us = min(prices.alone_us, prices.forward_us(prices.sessions, prices.sessions))
+        return Shared(prices.alone_us, prices.sessions, forward_us)
     steps = outcome.rounds + outcome.solo
     away_us = (outcome.rounds * prices.overhead_us + outcome.drafted * prices.token_us) / steps
     rows, sessions, round_share = 1 + outcome.drafted / steps, prices.sessions, outcome.rounds / steps

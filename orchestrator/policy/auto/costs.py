@@ -156,6 +156,8 @@ class Costs:
         sessions = self.sessions
         if record.finished:
             self.leave(session)
+        if not record.undrafted or record.plan.sends_to_drafter:
+            self._drafted_at = self._num_verdicts
         if not (timing.typical and verdict.forward_us and verdict.batch_rows):
             return
         self._target = self._target or (ForwardCost(verdict.batch_rows, verdict.forward_us),)
@@ -168,8 +170,6 @@ class Costs:
         # A single session waits for nobody, so the whole verdict time is the target's.
         us = max(verdict.verify_us, verdict.forward_us) if sessions == 1 else verdict.forward_us
         width = forward_us(target, verdict.batch_rows) / self._unit_us
-        if not record.undrafted or record.plan.sends_to_drafter:
-            self._drafted_at = self._num_verdicts
         is_quiet = self._num_verdicts - self._drafted_at > 2 * (sessions - 1)
         (self._alone if is_quiet else self._forward).add((width, batch - 1), us / self._unit_us, weight)
         if (gamma := len(record.proposal)) and not record.plan.running_gamma:
@@ -179,7 +179,7 @@ class Costs:
 
     def enter(self, session: int) -> None:
         """Count a session from now on: many that begin at once share the verifier before any of them has a verdict."""
-        self._present[session] = _Seen(self._num_verdicts, 1.0, 0)
+        self._present[session] = _Seen(self._num_verdicts, 0, 0)
 
     def leave(self, session: int) -> None:
         """Stop counting a session."""
@@ -197,6 +197,8 @@ class Costs:
         rounds_us = session * unit_us, overhead * unit_us, token * unit_us * self._draft_factor(length)
         sessions, price, (quiet_pace, quiet_session) = self.sessions, self._drafter_price, self._alone.solve()
         alone_us = quiet_pace * forward_us(target, sessions) + quiet_session * unit_us * (sessions - 1)
+        # No drafter at work makes a forward slower, whatever is guessed of many sessions that were never seen alone.
+        alone_us = min(alone_us, pace * forward_us(target, sessions) + session * unit_us * (sessions - 1))
         alone_us, round_trip_us = max(alone_us, self._messages.us), self._measured.round_trip_us
         draft_us = forward_us(draft, 1) * self._draft_factor(length) if (draft := self._measured.draft) else 0.0
         away_us = draft_us * sessions, round_trip_us
@@ -233,7 +235,8 @@ class Costs:
 
     def _see(self, session: int, batch: int, length: int) -> None:
         self._num_verdicts += 1
-        mean = self._present.pop(session, _Seen(0, batch, length)).batch
+        seen = self._present.pop(session, None)
+        mean = seen.batch if seen and seen.batch else batch
         self._present[session] = _Seen(self._num_verdicts, mean + BATCH_SHARE * (batch - mean), length)
         limit = self._num_verdicts - max(NUM_RECENT, 4 * len(self._present))
         while self._present[first := next(iter(self._present))].at <= limit:

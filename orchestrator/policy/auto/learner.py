@@ -56,11 +56,7 @@ class Learner:
 
         Where a draft ends at an unsure token, the acceptance of the remaining tokens is too high.
         """
-        if request.stop_below:
-            return None
-        session = next(self._sessions)
-        self.costs.enter(session)
-        return Observer(self.mode(request), session)
+        return None if request.stop_below else Observer(self.mode(request), next(self._sessions))
 
     def _running_copies(self) -> bool:
         prices = self.costs.now()
@@ -83,6 +79,10 @@ class Observer:
 
     def __call__(self, record: RoundRecord, /) -> None:
         self.mode.observe(self.session, record)
+
+    def enter(self) -> None:
+        """Count the session from now on, which its first verdict does at the latest."""
+        self.mode.costs.enter(self.session)
 
     def leave(self) -> None:
         self.mode.costs.leave(self.session)

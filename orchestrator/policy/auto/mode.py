@@ -44,7 +44,7 @@ class ModeLearner:
         self._pace = pace
         self._history = History()
         self._found: dict[_Case, RatedChoice] = {}
-        """The current choices; the last one found is the last."""
+        """The current choices."""
         self._searched_at: dict[_Case, int] = {}
         self._num_verdicts = Counter[int]()
         """By the second number of a case."""
@@ -83,10 +83,10 @@ class ModeLearner:
             self._begin_search(case)
         return self.choice(max_gamma)
 
-    def _case(self, max_gamma: int) -> "_Case":
+    def _case(self, max_gamma: int) -> _Case:
         return max_gamma, self.costs.sessions.bit_length()
 
-    def _begin_search(self, case: "_Case") -> None:
+    def _begin_search(self, case: _Case) -> None:
         if (prices := self.prices()) is not None:
             self._searched_at[case] = self._num_verdicts[case[1]]
             # The first search runs at once: there is no choice to use meanwhile.
@@ -124,7 +124,7 @@ class ModeLearner:
         alone_us = prices.forward_us(prices.sessions, prices.sessions)
         return prices._replace(overhead_us=0.0, token_us=0.0, alone_us=alone_us, round_trip_us=0.0)
 
-    def _search(self, prices: Prices, case: "_Case") -> Generator[None]:
+    def _search(self, prices: Prices, case: _Case) -> Generator[None]:
         last, running = self._found.get(case), self._running[case[1]]
         text, choice = self.text(), last.choice if last else None
         if choice is not None and choice.running and choice.drafts:

@@ -1,5 +1,6 @@
 """Where the tokenizer of a verifier's model is found: a verifier tells a name, and no path."""
 
+import math
 from types import MappingProxyType
 
 import pytest
@@ -43,7 +44,7 @@ class Fleet(FakeDialer):
 
 async def test_a_drafter_costs_as_much_as_its_drafts_take_and_one_that_was_not_met_is_met() -> None:
     known = KnownDrafters(Fleet(), model_info("verifier"), None)
-    assert known.cost_us("100", 5) == 0.0
+    assert known.cost_us("100", 0) < known.cost_us("100", 1)
     assert list(known.forward_costs) == []
     await known.open_drafter(Lease("0"), make_spec(10))
     unknown_us = known.cost_us("0", 1) - known.cost_us("0", 0)
@@ -53,3 +54,6 @@ async def test_a_drafter_costs_as_much_as_its_drafts_take_and_one_that_was_not_m
     assert one_more["8000"] == pytest.approx(4 * one_more["2000"])
     assert unknown_us == pytest.approx(one_more["2000"] * UNKNOWN_TOKEN_US / 2000)
     assert list(known.forward_costs) == [ForwardCost(1, 2000)]
+    # One that was not met is worth a try, and a full one is not.
+    assert known.cost_us("100", 0) < known.cost_us("2000", 0)
+    assert known.cost_us("2000", model_info("drafter").max_sessions) == math.inf

@@ -226,6 +226,8 @@ def test_a_burst_finds_its_own_choice_before_any_of_it_has_a_verdict_and_one_alo
     policy = learner.policy(REQUEST, THERE)
     one_alone = policy.plan(Progress(SURE)).gamma
     burst = [an_observer(learner) for _ in range(16)]
+    for observer in burst:
+        observer.enter()
     assert policy.plan(Progress(SURE)).gamma < one_alone
     for observer in burst:
         observer.leave()
