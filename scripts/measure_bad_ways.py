@@ -108,7 +108,7 @@ def main() -> None:
     parser.add_argument("--method", default="model")
     parser.add_argument("--prompts", type=Path)
     parser.add_argument("--requests", type=int, default=4)
-    parser.add_argument("--max-tokens", type=int, default=1800)
+    parser.add_argument("--max-tokens", type=int, default=900)
     parser.add_argument("--temperature", type=float, default=0.0)
     parser.add_argument("--json", type=Path)
     given = parser.parse_args()

@@ -65,7 +65,10 @@ def replay(trace: RoundTrace, sessions: int, choice: GateChoice, learner: Learne
     known, request = learner or Learner(), choice.of(GenerationRequest((0,)))
 
     def gate() -> tuple[Policy, Observe]:
-        return make_policy(request, AlwaysThere(), known), known.observer(request) or (lambda record: None)
+        observer = known.observer(request)
+        if observer is not None:
+            observer.enter()
+        return make_policy(request, AlwaysThere(), known), observer or (lambda record: None)
 
     return Replay(trace, sessions, gate).run()
 

@@ -136,8 +136,11 @@ class Costs:
         self._forward = Line((1.0, GUESSED_SHARE), (MEASURED_WEIGHT, GUESS_WEIGHT), HALF_LIFE)
         self._alone = Line((1.0, GUESSED_SHARE), (MEASURED_WEIGHT, GUESS_WEIGHT), HALF_LIFE)
         """The same beside an idle drafter."""
-        self._besides = Line((GUESSED_SHARE, GUESSED_SHARE), (GUESS_WEIGHT, GUESS_WEIGHT), HALF_LIFE)
-        """All in units of a one-row forward: forwards by rows and sessions; overhead of a round by γ."""
+        self._round_prior = (GUESSED_SHARE, GUESSED_SHARE), (GUESS_WEIGHT, GUESS_WEIGHT)
+        self._besides: dict[int, Line] = {}
+        """All in units of a one-row forward: forwards by rows and sessions; overhead of a round by γ, for each load,
+        since many sessions wait for each other's drafts.
+        """
         self._messages = MessageTimes()
         self._num_verdicts = self._drafted_at = 0
         """Verdicts, and the number of the last one of a round that had work for a drafter."""
@@ -175,7 +178,7 @@ class Costs:
         if (gamma := len(record.proposal)) and not record.plan.running_gamma:
             # A busy reader stalls rounds but no solo run, so its time counts as overhead of the round.
             us = max(timing.round_us + timing.read_us - verdict.verify_us, 0)
-            self._besides.add((1, gamma * self._draft_factor(record.length)), us / self._unit_us, weight)
+            self._round_line().add((1, gamma * self._draft_factor(record.length)), us / self._unit_us, weight)
 
     def enter(self, session: int) -> None:
         """Count a session from now on: many that begin at once share the verifier before any of them has a verdict."""
@@ -190,7 +193,7 @@ class Costs:
         self._update()
         if not self._target:
             return None
-        (pace, session), (overhead, token), unit_us = self._forward.solve(), self._besides.solve(), self._unit_us
+        (pace, session), (overhead, token), unit_us = self._forward.solve(), self._round_line().solve(), self._unit_us
         lengths = [one.length for one in self._present.values() if one.length]
         length = sum(lengths) / max(len(lengths), 1)
         target = tuple(one.at(length) for one in self._target)
@@ -218,11 +221,17 @@ class Costs:
             # Where services are near, what they do for an answer is most of it; a round has its draft ready by then.
             way_us = measured.round_trip_us - ANSWERS_US
             overhead = max(GUESSED_SHARE, way_us / self._unit_us)
-            self._besides.draw_to((overhead, token), (GUESS_WEIGHT, MEASURED_WEIGHT))
+            self._round_prior = (overhead, token), (GUESS_WEIGHT, MEASURED_WEIGHT)
+            for line in self._besides.values():
+                line.draw_to(*self._round_prior)
 
     def draft_prompt_us(self, num_tokens: int) -> float:
         """Return the microseconds in which the drafter reads ``num_tokens``; 0 if unknown."""
         return forward_us(self._measured.draft, num_tokens) if self._measured.draft else 0.0
+
+    def _round_line(self) -> "Line":
+        """Return the line of so many sessions, to a factor of two."""
+        return self._besides.setdefault(self.sessions.bit_length(), Line(*self._round_prior, HALF_LIFE))
 
     @property
     def _unit_us(self) -> float:

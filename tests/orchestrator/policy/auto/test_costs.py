@@ -92,6 +92,19 @@ def test_a_target_beside_an_idle_drafter_has_a_pace_of_its_own() -> None:
     assert crowd.alone_us < 0.75 * crowd.forward_us(8, 8)
 
 
+def test_what_the_rounds_of_many_sessions_wait_for_is_no_cost_of_a_lone_one() -> None:
+    costs = Costs(measured)
+    for number in range(400):
+        costs.observe(number % 8, replace(a_round(4, batch=8), timing=RoundTiming(200_000)))
+    many = costs.now()
+    for session in range(8):
+        costs.leave(session)
+    alone = costs.now()
+    assert many is not None
+    assert alone is not None
+    assert many.overhead_us > 5 * alone.overhead_us
+
+
 def test_a_hiccup_and_a_round_that_holds_a_prompt_are_no_costs() -> None:
     usual = prices(a_round(4))
     late = replace(a_round(4), timing=RoundTiming(10**7))
