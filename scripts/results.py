@@ -161,7 +161,7 @@ def _topic(result: Mapping[str, Any]) -> str:
         if key in result:
             return topic
     columns = result["rows"][0]
-    if "added_delay_ms" in columns:
+    if "added_delay_ms" in columns or "auto_tokens_per_s" in columns:
         return "Far apart and many"
     if any(row.get("name") == "hf-prompt-lookup" for row in result["rows"]):
         return "Draft sources"
