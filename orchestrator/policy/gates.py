@@ -131,8 +131,7 @@ class Policy(Protocol):
         ``plan`` is still called for every round.
 
         Args:
-            session: as it will be then, except for its confidence, which is unknown, and its agreement, which is of
-                today.
+            session: as it will be then, except for its confidence, which is unknown, and its agreement, which is now's.
         """
         ...
 

@@ -1,5 +1,6 @@
 """Costs of a round in microseconds: first those that the services measured at load, then those of verdicts."""
 
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import NamedTuple
@@ -137,9 +138,9 @@ class Costs:
         self._alone = Line((1.0, GUESSED_SHARE), (MEASURED_WEIGHT, GUESS_WEIGHT), HALF_LIFE)
         """The same beside an idle drafter."""
         self._round_prior = (GUESSED_SHARE, GUESSED_SHARE), (GUESS_WEIGHT, GUESS_WEIGHT)
-        self._besides: dict[int, Line] = {}
-        """All in units of a one-row forward: forwards by rows and sessions; overhead of a round by γ, for each load,
-        since many sessions wait for each other's drafts.
+        self._besides = defaultdict[int, Line](lambda: Line(*self._round_prior, HALF_LIFE))
+        """All in units of a one-row forward: forwards by rows and sessions; overhead of a round by γ, for each
+        ``load``, since many sessions wait for each other's drafts.
         """
         self._messages = MessageTimes()
         self._num_verdicts = self._drafted_at = 0
@@ -151,6 +152,11 @@ class Costs:
     def sessions(self) -> int:
         """Sessions that share the verifier, those of other gateways included."""
         return max(1, len(self._present), *(round(one.batch) for one in self._present.values()))
+
+    @property
+    def load(self) -> int:
+        """``sessions`` to a factor of two, as a number that is higher by 1 for twice as many."""
+        return self.sessions.bit_length()
 
     def observe(self, session: int, record: RoundRecord) -> None:
         """Learn from one verdict. One of several rounds counts the sessions but teaches no cost."""
@@ -178,7 +184,7 @@ class Costs:
         if (gamma := len(record.proposal)) and not record.plan.running_gamma:
             # A busy reader stalls rounds but no solo run, so its time counts as overhead of the round.
             us = max(timing.round_us + timing.read_us - verdict.verify_us, 0)
-            self._round_line().add((1, gamma * self._draft_factor(record.length)), us / self._unit_us, weight)
+            self._besides[self.load].add((1, gamma * self._draft_factor(record.length)), us / self._unit_us, weight)
 
     def enter(self, session: int) -> None:
         """Count a session from now on: many that begin at once share the verifier before any of them has a verdict."""
@@ -193,20 +199,24 @@ class Costs:
         self._update()
         if not self._target:
             return None
-        (pace, session), (overhead, token), unit_us = self._forward.solve(), self._round_line().solve(), self._unit_us
+        (pace, session), (overhead, token), unit_us = (
+            self._forward.solve(),
+            self._besides[self.load].solve(),
+            self._unit_us,
+        )
         lengths = [one.length for one in self._present.values() if one.length]
         length = sum(lengths) / max(len(lengths), 1)
         target = tuple(one.at(length) for one in self._target)
         rounds_us = session * unit_us, overhead * unit_us, token * unit_us * self._draft_factor(length)
-        sessions, price, (quiet_pace, quiet_session) = self.sessions, self._drafter_price, self._alone.solve()
-        alone_us = quiet_pace * forward_us(target, sessions) + quiet_session * unit_us * (sessions - 1)
-        # No drafter at work makes a forward slower, whatever is guessed of many sessions that were never seen alone.
-        alone_us = min(alone_us, pace * forward_us(target, sessions) + session * unit_us * (sessions - 1))
-        alone_us, round_trip_us = max(alone_us, self._messages.us), self._measured.round_trip_us
         draft_us = forward_us(draft, 1) * self._draft_factor(length) if (draft := self._measured.draft) else 0.0
-        away_us = draft_us * sessions, round_trip_us
-        prices = Prices(target, pace, *rounds_us, alone_us, sessions, *away_us)
-        return prices._replace(message_us=self._messages.us, drafter_price=price)
+        sessions, message_us, price = self.sessions, self._messages.us, self._drafter_price
+        away_us = draft_us * sessions, self._measured.round_trip_us
+        prices = Prices(target, pace, *rounds_us, 0.0, sessions, *away_us, message_us=message_us, drafter_price=price)
+        quiet_pace, quiet_session = self._alone.solve()
+        quiet = prices._replace(pace=quiet_pace, session_us=quiet_session * unit_us)
+        # No drafter at work makes a forward slower, whatever is guessed of many sessions that were never seen alone.
+        alone_us = min(one.forward_us(sessions, sessions) for one in (quiet, prices))
+        return prices._replace(alone_us=max(alone_us, message_us))
 
     def _update(self) -> None:
         measured = self._ask_measured()
@@ -228,10 +238,6 @@ class Costs:
     def draft_prompt_us(self, num_tokens: int) -> float:
         """Return the microseconds in which the drafter reads ``num_tokens``; 0 if unknown."""
         return forward_us(self._measured.draft, num_tokens) if self._measured.draft else 0.0
-
-    def _round_line(self) -> "Line":
-        """Return the line of so many sessions, to a factor of two."""
-        return self._besides.setdefault(self.sessions.bit_length(), Line(*self._round_prior, HALF_LIFE))
 
     @property
     def _unit_us(self) -> float:

@@ -17,7 +17,7 @@ LEAST_LOSS = 0.02
 RUNNING_SHARE, FORGOTTEN_SHARE = 0.5, 0.1
 """Weight of what a running draft brought since the last search; and what is forgotten of it at one without."""
 _Case = tuple[int, int]
-"""A limit of draft tokens, and the sessions that share the verifier, to a factor of two."""
+"""A limit of draft tokens, and the ``Costs.load``."""
 Pace = Callable[[Iterator[None]], None]
 """Runs all steps of some work, now or later."""
 
@@ -47,10 +47,9 @@ class ModeLearner:
         """The current choices."""
         self._searched_at: dict[_Case, int] = {}
         self._num_verdicts = Counter[int]()
-        """By the second number of a case."""
         self._credit_us = 0.0
         self._running = defaultdict[int, RunningPace](RunningPace)
-        """By the second number of a case."""
+        """These and the numbers of verdicts are by load."""
 
     def observe(self, session: int, record: RoundRecord) -> None:
         """Learn from one verdict; an empty one is ignored."""
@@ -59,9 +58,8 @@ class ModeLearner:
             if not (self._copies and record.undrafted):
                 self._history.add(record)
             self.costs.observe(session, record)
-            load = self._case(0)[1]
-            self._num_verdicts[load] += 1
-            self._running[load].observe(record)
+            self._num_verdicts[self.costs.load] += 1
+            self._running[self.costs.load].observe(record)
 
     def choice(self, max_gamma: int) -> RatedChoice | None:
         """Return the current choice, after a first search if there was none; None if no cost is known.
@@ -84,7 +82,7 @@ class ModeLearner:
         return self.choice(max_gamma)
 
     def _case(self, max_gamma: int) -> _Case:
-        return max_gamma, self.costs.sessions.bit_length()
+        return max_gamma, self.costs.load
 
     def _begin_search(self, case: _Case) -> None:
         if (prices := self.prices()) is not None:
