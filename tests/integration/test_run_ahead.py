@@ -75,13 +75,6 @@ async def test_proposals_are_prepared_and_the_text_stays(
         expect_texts("run-ahead", ahead, [one.token_ids for one in without])
 
 
-@pytest.fixture(scope="module")
-def slow_verifier() -> Iterator[Service]:
-    """A verifier before whose verdict all is announced."""
-    with running("verifier", PAIR / "target", module=("tests.support.slow_service", "verifier", "30000")) as service:
-        yield service
-
-
 @pytest.mark.parametrize("sampling", SAMPLINGS)
 async def test_the_target_goes_on_by_itself_and_the_text_stays(
     sampling: str, drafter: Service, idle_drafter: Service, slow_verifier: Service
