@@ -16,7 +16,7 @@ from orchestrator.generation.generation import Generation
 from orchestrator.policy.auto.costs import MeasuredCosts
 from orchestrator.policy.auto.learner import Learner
 from orchestrator.policy.gates import make_policy
-from orchestrator.services.discovery import Dialer, KnownDrafters, ask_one, check_pair, round_trip_us
+from orchestrator.services.discovery import Dialer, KnownDrafters, ask_one, check_pair, round_trips_us
 from orchestrator.services.failover import FailoverVerifier
 from orchestrator.services.links import GrpcDialer, WrapCall
 from orchestrator.services.reattach import NoDrafter, ReattachingDrafter
@@ -104,8 +104,9 @@ class Orchestrator:
     async def _meet_services(self) -> None:
         self.target_info = await ask_one(self._verifiers, self._dialer, "verifier", self._timeouts.connect_s)
         self._check_tokenizer()
-        self._round_trip_us = await round_trip_us(self._verifiers, self._dialer, "verifier")
-        draft_info, to_drafter_us = None, 0.0
+        to_verifiers_us = await round_trips_us(self._verifiers, self._dialer, "verifier")
+        self._round_trip_us = max(to_verifiers_us.values(), default=0.0)
+        draft_info, to_drafters_us = None, dict[str, float]()
         if self._drafters is not None:
             try:
                 draft_info = await ask_one(self._drafters, self._dialer, "drafter", self._timeouts.connect_drafter_s)
@@ -115,8 +116,8 @@ class Orchestrator:
                 _log.warning("the target decodes alone for now: %s", reason_of(error))
         if self._drafters is not None and draft_info is not None:
             check_pair(self.target_info, draft_info)
-            to_drafter_us = await round_trip_us(self._drafters, self._dialer, "drafter")
-        self._known_drafters = KnownDrafters(self._dialer, self.target_info, draft_info, to_drafter_us)
+            to_drafters_us = await round_trips_us(self._drafters, self._dialer, "drafter")
+        self._known_drafters = KnownDrafters(self._dialer, self.target_info, draft_info, to_drafters_us)
 
     def _check_tokenizer(self) -> None:
         if self.tokenizer is None or not self.target_info.tokenizer_fingerprint:

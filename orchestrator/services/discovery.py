@@ -4,7 +4,7 @@ import asyncio
 import math
 import re
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 from orchestrator.decode.ports import Drafter, Lease, Pool, TextTooLong, VerifierDialer
@@ -123,17 +123,19 @@ async def _ask(pool: Pool, dialer: Dialer, role: str, timeout_s: float) -> Model
     return info
 
 
-async def round_trip_us(pool: Pool, dialer: Dialer, role: str) -> float:
-    """Return how many microseconds a service of ``pool`` takes to answer once it is connected; 0 if it does not."""
+async def round_trips_us(pool: Pool, dialer: Dialer, role: str) -> dict[str, float]:
+    """Return how many microseconds a service of ``pool`` takes to answer once it is connected, by its endpoint; {} if
+    it does not.
+    """
     try:
         async with asyncio.timeout(ANSWER_S):
             lease = await pool.lease()
     except (SpecgateError, TimeoutError):
-        return 0.0
+        return {}
     try:
-        return await _round_trip_us(dialer, lease, role)
+        return {lease.endpoint: await _round_trip_us(dialer, lease, role)}
     except SpecgateError:
-        return 0.0
+        return {}
     finally:
         pool.release(lease)
 
@@ -169,16 +171,23 @@ class KnownDrafters:
     drafter of another release may have taken its place.
 
     Args:
-        info, round_trip_us: of a drafter that was asked before; None if none has answered.
+        info: of a drafter that was asked before; None if none has answered.
+        round_trips_us: those that are known, by endpoint.
     """
 
-    def __init__(self, dialer: Dialer, target: ModelInfo, info: ModelInfo | None, round_trip_us: float = 0.0) -> None:
+    def __init__(
+        self, dialer: Dialer, target: ModelInfo, info: ModelInfo | None, round_trips_us: Mapping[str, float]
+    ) -> None:
         self.info = info
-        self.round_trip_us = round_trip_us
         self._dialer = dialer
         self._target = target
         self._infos: dict[str, ModelInfo] = {}
-        self._round_trips_us: dict[str, float] = {}
+        self._round_trips_us = dict(round_trips_us)
+
+    @property
+    def round_trip_us(self) -> float:
+        """That of the nearest drafter that is known; 0 if none is."""
+        return min(self._round_trips_us.values(), default=0.0)
 
     @property
     def forward_costs(self) -> Sequence[ForwardCost]:
@@ -224,11 +233,7 @@ class KnownDrafters:
             info = await self._dialer.model_info(lease, "drafter")
             _check_version("drafter", lease, info)
             if lease.endpoint not in self._round_trips_us:
-                # The one that was met at first is mostly the one whose round trip is known.
-                known_us = 0.0 if self._round_trips_us else self.round_trip_us
-                round_trip_us = known_us or await _round_trip_us(self._dialer, lease, "drafter")
-                self._round_trips_us[lease.endpoint] = round_trip_us
-                self.round_trip_us = self.round_trip_us or round_trip_us
+                self._round_trips_us[lease.endpoint] = await _round_trip_us(self._dialer, lease, "drafter")
         except InvalidArgument as error:
             # One wrong endpoint of several is no fault of the request.
             raise ServiceUnavailable(str(error)) from None

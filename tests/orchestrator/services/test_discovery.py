@@ -15,6 +15,7 @@ from tests.support.fake_services import model_info
 from tests.support.services import PAIR
 
 KNOWN = str(PAIR / "target")
+FAR_US = 2.0**24
 
 
 def test_it_is_the_one_that_is_known_where_the_fingerprints_are_the_same() -> None:
@@ -43,10 +44,13 @@ class Fleet(FakeDialer):
 
 
 async def test_a_drafter_costs_as_much_as_its_drafts_take_and_one_that_was_not_met_is_met() -> None:
-    known = KnownDrafters(Fleet(), model_info("verifier"), None)
+    known = KnownDrafters(Fleet(), model_info("verifier"), None, {"300": FAR_US})
+    assert known.round_trip_us == FAR_US
+    assert known.cost_us("300", 0) - known.cost_us("100", 0) == FAR_US
     assert known.cost_us("100", 0) < known.cost_us("100", 1)
     assert list(known.forward_costs) == []
     await known.open_drafter(Lease("0"), make_spec(10))
+    assert known.round_trip_us < FAR_US
     unknown_us = known.cost_us("0", 1) - known.cost_us("0", 0)
     for endpoint in ("8000", "2000"):
         await known.open_drafter(Lease(endpoint), make_spec(10))
