@@ -54,6 +54,11 @@ class FailoverVerifier:
         self._num_failures = 0
         self._closed = False
 
+    @property
+    def endpoint(self) -> str:
+        """Of the attached verifier; empty without one."""
+        return self._attached.lease.endpoint if self._attached is not None else ""
+
     async def open(self) -> None:
         """Attach for the first time. A verifier that is full or gone is passed over for another, without waiting.
 

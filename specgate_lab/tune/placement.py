@@ -13,7 +13,7 @@ from rich.console import Console
 from orchestrator.decode.request import GenerationRequest
 from orchestrator.generation.orchestrator import Orchestrator
 from orchestrator.local.launch import Pair, capacity_for, open_pair
-from orchestrator.policy.auto.choice import RatedChoice, best_of, rate
+from orchestrator.policy.auto.choice import RatedChoice, rate, search
 from orchestrator.policy.auto.costs import Prices
 from orchestrator.policy.auto.history import TokenHistory
 from orchestrator.policy.gates import AUTO_GAMMA, Gate
@@ -162,6 +162,16 @@ def _drafted(request: GenerationRequest, gamma: int) -> GenerationRequest:
     return replace(request, gate=Gate.NONE, gamma=gamma, gate_threshold=None, draft_threshold=None)
 
 
+def _best(text: TokenHistory, prices: Prices) -> RatedChoice:
+    steps = search(text, prices, AUTO_GAMMA, None)
+    while True:
+        try:
+            next(steps)
+        except StopIteration as found:
+            result: RatedChoice = found.value
+            return result
+
+
 def placed(
     verifier: str,
     drafter: str,
@@ -173,7 +183,7 @@ def placed(
 ) -> Placed:
     """Return what drafting brings with so many sessions, by the rule and the formulae of the gate ``auto``."""
     prices = now._replace(sessions=sessions, draft_us=now.draft_us * sessions)
-    found = best_of(text, prices, AUTO_GAMMA)
+    found = _best(text, prices)
     alone = rate(text, found.choice.alone, prices)
     gain = found.rate / alone
     both = verifier_price + drafter_price if found.choice.drafts else verifier_price

@@ -1,6 +1,7 @@
 """Choose γ and both confidence thresholds with the highest estimated tokens/s on recent text."""
 
-from collections.abc import Generator
+import math
+from collections.abc import Generator, Iterable
 from typing import NamedTuple
 
 from orchestrator.policy.auto.costs import Prices
@@ -13,6 +14,8 @@ POOR_GAIN = 1.03
 """The same for leaving poor texts alone: of several that were tried the best one looks better than it is."""
 RUNNING_GAMMAS = (2, 4, 8)
 """Tried of a running draft: to simulate its times takes five times as long as to count rounds."""
+LEAST_LOSS = 0.01
+"""Least loss of a round that a probe is charged, as a share of it; it limits probes that seem free."""
 TURNS = 6
 """Iterations of the fixed point in ``shared``; it converges in about five."""
 
@@ -147,26 +150,25 @@ def shared(outcome: RoundCounts, prices: Prices) -> Shared:
     return Shared(us, batch, forward_us)
 
 
+def worth(outcome: RoundCounts, prices: Prices) -> float:
+    """Return the tokens per microsecond of each session. Where tokens are to be cheap: of the verifier, at work for all
+    together, where a microsecond of the drafter counts as ``drafter_price`` of those and waiting costs nothing.
+    """
+    steps, (us, batch, forward_us) = outcome.rounds + outcome.solo, shared(outcome, prices)
+    if prices.drafter_price is not None:
+        us = forward_us / batch + outcome.drafted / steps * prices.drafter_price * prices.draft_us / prices.sessions
+    return outcome.tokens / steps / us
+
+
 def rate(text: TokenHistory, choice: GammaChoice, prices: Prices) -> float:
-    """Return the tokens per microsecond of each session."""
+    """Return what ``choice`` is ``worth`` on ``text``."""
     if choice.running and choice.drafts:
         return len(text.runs) / running_us(text, choice, prices)
-    outcome = simulate(text, choice)
-    return outcome.tokens / (outcome.rounds + outcome.solo) / shared(outcome, prices).cycle_us
-
-
-def per_cost(text: TokenHistory, choice: GammaChoice, prices: Prices) -> float:
-    """Return the tokens per microsecond of the verifier, at work for all sessions together; a microsecond of the
-    drafter counts as ``drafter_price`` of those. How long a session waits costs nothing.
-    """
-    outcome = simulate(text, choice)
-    steps, (_, batch, forward_us) = outcome.rounds + outcome.solo, shared(outcome, prices)
-    drafter_us = outcome.drafted / steps * prices.draft_us / prices.sessions
-    return outcome.tokens / steps / (forward_us / batch + drafter_us * (prices.drafter_price or 0.0))
+    return worth(simulate(text, choice), prices)
 
 
 class RatedChoice(NamedTuple):
-    """A choice, its ``rate`` or what it gives ``per_cost``, and the microseconds that a probe round loses.
+    """A choice, its ``rate``, and the microseconds that a probe round loses; inf where no draft can pay.
 
     ``longest_run`` and ``ahead``, in tokens, are those of ``Prices``.
     """
@@ -182,60 +184,43 @@ def search(
     text: TokenHistory, prices: Prices, max_gamma: int, last: GammaChoice | None
 ) -> Generator[None, None, RatedChoice]:
     """Return the best choice, or ``last`` if no other is clearly better. Yields after each rate, about 0.1 ms."""
-    rates: dict[GammaChoice, float] = {}
-    gammas = range(1, max_gamma + 1)
-    stops = range(max(len(text.ends), 1))
-    yield from _rate_all(rates, [GammaChoice(0, gamma, stop) for gamma in gammas for stop in stops], text, prices)
-    best_asked = max(rates, key=rates.__getitem__)
+
+    def rated(rates: dict[GammaChoice, float], choices: Iterable[GammaChoice]) -> Generator[None, None, GammaChoice]:
+        for one in choices:
+            if one not in rates:
+                rates[one] = rate(text, one, prices)
+                yield
+        return max(rates, key=rates.__getitem__)
+
+    rates, fair = dict[GammaChoice, float](), dict[GammaChoice, float]()
+    gammas, stops = range(1, max_gamma + 1), range(max(len(text.ends), 1))
+    stop = (yield from rated(rates, (GammaChoice(0, gamma, stop) for gamma in gammas for stop in stops))).stop
+    asked = [GammaChoice(0, gamma, stop) for gamma in gammas]
     running = [GammaChoice(0, gamma, running=True) for gamma in RUNNING_GAMMAS if prices.far and gamma <= max_gamma]
-    yield from _rate_all(rates, running, text, prices)
-    best_open = max(rates, key=rates.__getitem__)
-    fair: dict[GammaChoice, float] = {}
-    on_poor = [best_open, *(GammaChoice(0, gamma, best_asked.stop) for gamma in gammas)]
-    yield from _rate_all(fair, [one._replace(leaves_poor=True) for one in on_poor], text, prices)
-    leaves_poor = max(fair.values()) > POOR_GAIN * rates[best_open]
-    if leaves_poor:
-        rates |= fair
-        best_open = max(rates, key=rates.__getitem__)
-    some = [best_open] if best_open.running else []
-    some += [GammaChoice(0, gamma, best_asked.stop, leaves_poor=leaves_poor) for gamma in gammas]
-    gated = [one._replace(closed=closed) for one in some for closed in range(1, NUM_BUCKETS)]
-    alone = best_open.alone
-    yield from _rate_all(rates, [*gated, alone], text, prices)
-    best = max(rates, key=rates.__getitem__)
+    best_open = yield from rated(rates, running)
+    on_poor = yield from rated(fair, (one._replace(leaves_poor=True) for one in (best_open, *asked)))
+    if fair[on_poor] > POOR_GAIN * rates[best_open]:
+        rates, best_open = rates | fair, on_poor
+    some = [one._replace(leaves_poor=best_open.leaves_poor) for one in asked] + [best_open] * best_open.running
+    gated, alone = [one._replace(closed=closed) for one in some for closed in range(1, NUM_BUCKETS)], best_open.alone
+    best = yield from rated(rates, (*gated, alone))
     if last is not None and (prices.far or not last.running):
         # What the draft was sure of may be forgotten.
         last = last if last.stop in stops else last._replace(stop=0)
-        yield from _rate_all(rates, [last], text, prices)
+        yield from rated(rates, [last])
         best = best if rates[best] > SWITCH_GAIN * rates[last] else last
     if best.running and rates[best] < SWITCH_GAIN * rates[alone]:
         # A draft that never comes in time changes nothing, and takes a drafter's time.
         best = alone
     opened = best.opened
-    yield from _rate_all(rates, [opened], text, prices)
-    lost = max(1 - rates[opened] / rates[best], 0.0)
+    yield from rated(rates, [opened])
+    lost = max(1 - rates[opened] / rates[best], LEAST_LOSS)
     if opened.running:
         probe_us = lost * prices.longest_run * prices.alone_us + prices.round_trip_us
     else:
         probe_us = lost * shared(simulate(text, opened), prices).cycle_us
+    # Nothing is tried that would not pay if all of it was accepted.
+    full = max(worth(RoundCounts(gamma + 1, 1, 0, gamma), prices) for gamma in gammas)
+    row_us = max(prices.draft_us, prices.forward_us(1 + max_gamma) / (1 + max_gamma)) if prices.far else math.inf
+    probe_us = probe_us if full > rates[alone] or row_us < prices.alone_us else math.inf
     return RatedChoice(best, rates[best], probe_us, prices.longest_run, prices.ahead(best.gamma))
-
-
-def best_of(text: TokenHistory, prices: Prices, max_gamma: int) -> RatedChoice:
-    """Return what ``search`` finds, at once."""
-    steps = search(text, prices, max_gamma, None)
-    while True:
-        try:
-            next(steps)
-        except StopIteration as found:
-            result: RatedChoice = found.value
-            return result
-
-
-def _rate_all(
-    rates: dict[GammaChoice, float], choices: list[GammaChoice], text: TokenHistory, prices: Prices
-) -> Generator[None, None, None]:
-    for choice in choices:
-        if choice not in rates:
-            rates[choice] = (rate if prices.drafter_price is None else per_cost)(text, choice, prices)
-            yield

@@ -31,11 +31,14 @@ MOST_OFF = 4.0
 
 
 class _Seen(NamedTuple):
-    """Number of a session's last verdict, the mean batch size of its forwards, and the length of its text."""
+    """Number of a session's last verdict, its verifier, the mean batch size of its forwards, and the length of its
+    text.
+    """
 
     at: int
-    batch: float
-    length: int
+    verifier: str = ""
+    batch: float = 0.0
+    length: int = 0
 
 
 class MeasuredCosts(NamedTuple):
@@ -88,17 +91,6 @@ class Prices(NamedTuple):
         """Return the microseconds of a forward of ``rows`` in all, shared by ``sessions``."""
         return max(self.pace * forward_us(self.target, rows) + self.session_us * (sessions - 1), 1.0)
 
-    def can_pay(self, max_gamma: int) -> bool:
-        """Return whether a draft with 100 % acceptance would beat the target alone."""
-        if self.drafter_price is not None:
-            # Waiting is free.
-            token_us = self.drafter_price * self.draft_us
-            return self.forward_us(1 + max_gamma) + max_gamma * token_us < (1 + max_gamma) * self.forward_us(1)
-        if self.far and max(self.draft_us, self.forward_us(1 + max_gamma) / (1 + max_gamma)) < self.forward_us(1):
-            return True
-        round_us = {g: self.forward_us(g + 1) + self.overhead_us + self.token_us * g for g in range(1, max_gamma + 1)}
-        return any(us < (gamma + 1) * self.forward_us(1) for gamma, us in round_us.items())
-
     @property
     def runs(self) -> bool:
         """Whether there are running drafts. They take more forwards of the verifier than drafts that it waits for."""
@@ -134,11 +126,11 @@ class Costs:
         self._measured = MeasuredCosts()
         self._target: Sequence[ForwardCost] = ()
         """Without a text before the rows, as all that is learned: a longer one's times are held against its own."""
-        self._forward = Line((1.0, GUESSED_SHARE), (MEASURED_WEIGHT, GUESS_WEIGHT), HALF_LIFE)
-        self._alone = Line((1.0, GUESSED_SHARE), (MEASURED_WEIGHT, GUESS_WEIGHT), HALF_LIFE)
+        self._forward = Line((1.0, GUESSED_SHARE), (MEASURED_WEIGHT, GUESS_WEIGHT))
+        self._alone = Line((1.0, GUESSED_SHARE), (MEASURED_WEIGHT, GUESS_WEIGHT))
         """The same beside an idle drafter."""
         self._round_prior = (GUESSED_SHARE, GUESSED_SHARE), (GUESS_WEIGHT, GUESS_WEIGHT)
-        self._besides = defaultdict[int, Line](lambda: Line(*self._round_prior, HALF_LIFE))
+        self._besides = defaultdict[int, Line](lambda: Line(*self._round_prior))
         """All in units of a one-row forward: forwards by rows and sessions; overhead of a round by γ, for each
         ``load``, since many sessions wait for each other's drafts.
         """
@@ -147,11 +139,8 @@ class Costs:
         """Verdicts, and the number of the last one of a round that had work for a drafter."""
         self._present: dict[int, _Seen] = {}
         """By session; the least recently seen is first."""
-
-    @property
-    def sessions(self) -> int:
-        """Sessions that share the verifier, those of other gateways included."""
-        return max(1, len(self._present), *(round(one.batch) for one in self._present.values()))
+        self.sessions = 1
+        """Sessions that share a verifier, those of other gateways included."""
 
     @property
     def load(self) -> int:
@@ -186,13 +175,19 @@ class Costs:
             us = max(timing.round_us + timing.read_us - verdict.verify_us, 0)
             self._besides[self.load].add((1, gamma * self._draft_factor(record.length)), us / self._unit_us, weight)
 
-    def enter(self, session: int) -> None:
-        """Count a session from now on: many that begin at once share the verifier before any of them has a verdict."""
-        self._present[session] = _Seen(self._num_verdicts, 0, 0)
+    def enter(self, session: int, verifier: str = "") -> None:
+        """Count a session from now on: many that begin at once share the verifier before any of them has a verdict.
+
+        Args:
+            verifier: its endpoint, once it is known.
+        """
+        self._present[session] = _Seen(self._num_verdicts, verifier)
+        self._count()
 
     def leave(self, session: int) -> None:
         """Stop counting a session."""
         self._present.pop(session, None)
+        self._count()
 
     def now(self) -> Prices | None:
         """Return the current estimates; None before the first measurement."""
@@ -225,7 +220,7 @@ class Costs:
             return
         self._measured = measured
         for line in (self._forward, self._alone):
-            line.draw_to((1.0, SESSION_US / self._unit_us), (MEASURED_WEIGHT, GUESS_WEIGHT))
+            line.prior = 1.0, SESSION_US / self._unit_us
         if measured.draft:
             token = forward_us(measured.draft, 1) / self._unit_us
             # Where services are near, what they do for an answer is most of it; a round has its draft ready by then.
@@ -233,7 +228,7 @@ class Costs:
             overhead = max(GUESSED_SHARE, way_us / self._unit_us)
             self._round_prior = (overhead, token), (GUESS_WEIGHT, MEASURED_WEIGHT)
             for line in self._besides.values():
-                line.draw_to(*self._round_prior)
+                line.prior, line.weights = self._round_prior
 
     def draft_prompt_us(self, num_tokens: int) -> float:
         """Return the microseconds in which the drafter reads ``num_tokens``; 0 if unknown."""
@@ -250,12 +245,20 @@ class Costs:
 
     def _see(self, session: int, batch: int, length: int) -> None:
         self._num_verdicts += 1
-        seen = self._present.pop(session, None)
-        mean = seen.batch if seen and seen.batch else batch
-        self._present[session] = _Seen(self._num_verdicts, mean + BATCH_SHARE * (batch - mean), length)
+        seen = self._present.pop(session, _Seen(0))
+        mean = seen.batch or batch
+        mean += BATCH_SHARE * (batch - mean)
+        self._present[session] = _Seen(self._num_verdicts, seen.verifier, mean, length)
         limit = self._num_verdicts - max(NUM_RECENT, 4 * len(self._present))
         while self._present[first := next(iter(self._present))].at <= limit:
             del self._present[first]
+        self._count()
+
+    def _count(self) -> None:
+        present = self._present.values()
+        # (One that has no verifier yet will get one of those.)
+        num_verifiers = len({one.verifier for one in present if one.verifier}) or 1
+        self.sessions = max(1, round(len(present) / num_verifiers), *(round(one.batch) for one in present))
 
 
 class MessageTimes:
@@ -278,36 +281,28 @@ class MessageTimes:
 
 
 class Line:
-    """Ridge regression of y = c₁ x₁ + c₂ x₂ with a prior. Older measurements weigh less; no coefficient is negative.
-
-    Args:
-        prior: the coefficients before the first measurement.
-        weights: of the prior, in measurements with x = 1.
-        half_life: in measurements.
+    """Ridge regression of y = c₁ x₁ + c₂ x₂ with a prior: the coefficients before the first measurement, which count as
+    ``weights`` measurements with x = 1. Older measurements weigh less; no coefficient is negative.
     """
 
-    def __init__(self, prior: tuple[float, float], weights: tuple[float, float], half_life: float) -> None:
-        self._prior, self._weights, self._keep = prior, weights, 0.5 ** (1 / half_life)
+    def __init__(self, prior: tuple[float, float], weights: tuple[float, float]) -> None:
+        self.prior, self.weights = prior, weights
         self._sums = [0.0] * 5
         """Of x₁², x₁x₂, x₂², x₁y and x₂y."""
 
-    def draw_to(self, prior: tuple[float, float], weights: tuple[float, float]) -> None:
-        """Replace the prior and keep the measurements."""
-        self._prior, self._weights = prior, weights
-
-    def add(self, x: tuple[float, float], y: float, weight: float = 1.0) -> None:
+    def add(self, x: tuple[float, float], y: float, weight: float) -> None:
         """Add one measurement, limited to ``MOST_OFF`` times its expectation."""
         expected = sum(one * known for one, known in zip(x, self.solve(), strict=True))
         y = min(y, MOST_OFF * max(expected, x[0]))
-        keep = self._keep**weight
+        keep = 0.5 ** (weight / HALF_LIFE)
         products = (x[0] * x[0], x[0] * x[1], x[1] * x[1], x[0] * y, x[1] * y)
         self._sums = [old * keep + weight * new for old, new in zip(self._sums, products, strict=True)]
 
     def solve(self) -> tuple[float, float]:
         """Return the current coefficients."""
         xx11, xx12, xx22, xy1, xy2 = self._sums
-        xx11, xy1 = xx11 + self._weights[0], xy1 + self._weights[0] * self._prior[0]
-        xx22, xy2 = xx22 + self._weights[1], xy2 + self._weights[1] * self._prior[1]
+        xx11, xy1 = xx11 + self.weights[0], xy1 + self.weights[0] * self.prior[0]
+        xx22, xy2 = xx22 + self.weights[1], xy2 + self.weights[1] * self.prior[1]
         determinant = xx11 * xx22 - xx12 * xx12
         first, second = (xy1 * xx22 - xy2 * xx12) / determinant, (xy2 * xx11 - xy1 * xx12) / determinant
         if first < 0:

@@ -38,10 +38,6 @@ _LUCK_STEP, _SURENESS_STEP = 0.7548776662466927, 0.5698402909980532
 all plans."""
 
 
-def _sureness_of(prob: float) -> int:
-    return max(bisect_right(STOPS, prob) - 1, 0)
-
-
 def bucket_of(confidence: float | None) -> int:
     """Return the bucket of a confidence; before the first token it is the surest one, as for an open gate."""
     return NUM_BUCKETS - 1 if confidence is None else bisect_right(BUCKET_EDGES, confidence)
@@ -88,7 +84,7 @@ class History:
         rejected = False if record.num_judged > accepted else None
         confidences, verdicts = (record.confidence, *known), (*(True,) * accepted, rejected)
         probs = record.proposal.draft_confidences or (None,) * len(record.proposal)
-        sureness = [None if prob is None else _sureness_of(prob) for prob in (*probs, None)]
+        sureness = [None if prob is None else bisect_right(STOPS, prob, 1) - 1 for prob in (*probs, None)]
         # A text may have ended within its accepted tokens.
         for confidence, agrees, sure in zip(confidences, verdicts[: record.num_tokens], sureness, strict=False):
             token = _Token(bucket_of(confidence) + poor * NUM_BUCKETS, agrees, sure)
@@ -104,7 +100,8 @@ class History:
     def tokens(self) -> TokenHistory:
         """Return what is remembered, oldest token first, as one text."""
         agreement, shares, luck, other = self.agreement(), self._sureness_shares(), 0.5, 0.5
-        run, runs, ends = 0, list[int](), [list[int]() for _ in (STOPS if self._knows_draft else ())]
+        knows_draft = any(token.sureness is not None for token in chain(*self._judged))
+        run, runs, ends = 0, list[int](), [list[int]() for _ in (STOPS if knows_draft else ())]
         for state, agrees, sureness in reversed(self._tokens):
             luck, other = (luck + _LUCK_STEP) % 1, (other + _SURENESS_STEP) % 1
             stands = luck < agreement[state] if agrees is None else agrees
@@ -116,10 +113,6 @@ class History:
         states = [token.state for token in self._tokens]
         runs.reverse()
         return TokenHistory(states, runs, tuple(own[::-1] for own in ends))
-
-    @property
-    def _knows_draft(self) -> bool:
-        return any(token.sureness is not None for token in chain(*self._judged))
 
     def _sureness_shares(self) -> list[list[float]]:
         """Return, of tokens that did not and that did agree, the share of those up to each sureness but the last."""

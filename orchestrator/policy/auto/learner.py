@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from itertools import count
 
 from orchestrator.policy.auto.costs import Costs, MeasuredCosts
-from orchestrator.policy.auto.evidence import OnEvidence
 from orchestrator.policy.auto.mode import ModeLearner, Pace, at_once
 from orchestrator.policy.auto.policy import Auto
 from orchestrator.policy.gates import Asked, DrafterState
@@ -13,12 +12,6 @@ from specgate.types import RoundRecord, Verification
 
 MAX_CHOICE = 16
 """Most draft tokens that ``auto`` picks, whatever a request allows; searching more costs more than it brings."""
-
-
-def mode_of(request: Asked) -> tuple[Verification, int]:
-    """Return the mode of a request: verification, and temperature in quarters. Acceptance is alike within a mode."""
-    verification = Verification.SHARED_NOISE if request.sampling.greedy else request.verification
-    return verification, request.sampling.quarters
 
 
 class Learner:
@@ -41,15 +34,13 @@ class Learner:
         self.costs = Costs(measured, drafter_price)
         self._pace = pace
         self._copies = copies
-        self._modes: dict[tuple[Verification, int, bool], ModeLearner] = {}
+        self._modes: dict[tuple[bool, int, bool], ModeLearner] = {}
         self._sessions = count()
 
-    def policy(self, request: Asked, drafter: DrafterState) -> Auto | OnEvidence:
+    def policy(self, request: Asked, drafter: DrafterState) -> Auto:
         """Return the policy of one session with this drafter."""
-        if self._running_copies():
-            longest = MAX_CHOICE if request.gamma is None else min(request.gamma, MAX_CHOICE)
-            return OnEvidence(self.mode(request), drafter, longest)
-        return Auto(self.mode(request), drafter, min(request.max_gamma, MAX_CHOICE))
+        longest_copy = min(request.gamma or MAX_CHOICE, MAX_CHOICE) if self._running_copies() else 0
+        return Auto(self.mode(request), drafter, min(request.max_gamma, MAX_CHOICE), longest_copy)
 
     def observer(self, request: Asked) -> "Observer | None":
         """Return the observer of a session's verdicts; None if they would mislead the learner.
@@ -63,11 +54,13 @@ class Learner:
         return self._copies() and prices is not None and prices.runs
 
     def mode(self, request: Asked) -> ModeLearner:
-        """Return what is learned from requests like this one."""
-        copies, (verification, quarters) = self._running_copies(), mode_of(request)
-        rejects = verification is Verification.REJECTION
+        """Return what is learned from requests of its verification, and its temperature in quarters: acceptance is
+        alike within such a mode.
+        """
+        rejects = request.verification is Verification.REJECTION and not request.sampling.greedy
+        copies, quarters = self._running_copies(), request.sampling.quarters
         made = ModeLearner(self.costs, self._pace, copies=copies, rejects=rejects)
-        return self._modes.setdefault((verification, quarters, copies), made)
+        return self._modes.setdefault((rejects, quarters, copies), made)
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,9 +73,9 @@ class Observer:
     def __call__(self, record: RoundRecord, /) -> None:
         self.mode.observe(self.session, record)
 
-    def enter(self) -> None:
-        """Count the session from now on, which its first verdict does at the latest."""
-        self.mode.costs.enter(self.session)
+    def enter(self, verifier: str = "") -> None:
+        """Count the session from now on, as its first verdict does at the latest; again once its verifier is known."""
+        self.mode.costs.enter(self.session, verifier)
 
     def leave(self) -> None:
         self.mode.costs.leave(self.session)

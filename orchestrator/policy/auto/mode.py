@@ -12,8 +12,6 @@ FIRST_VERDICTS, MOST_VERDICTS = 4, 128
 """Verdicts before the second search, which takes some 7 ms; then they double, up to so many of each session."""
 EXPLORED = 0.01
 """Share of the time that probes may lose."""
-LEAST_LOSS = 0.02
-"""Least loss that a probe is charged, as a share of a forward; it limits probes that seem free."""
 RUNNING_SHARE, FORGOTTEN_SHARE = 0.5, 0.1
 """Weight of what a running draft brought since the last search; and what is forgotten of it at one without."""
 _Case = tuple[int, int]
@@ -62,47 +60,30 @@ class ModeLearner:
             self._running[self.costs.load].observe(record)
 
     def choice(self, max_gamma: int) -> RatedChoice | None:
-        """Return the current choice, after a first search if there was none; None if no cost is known.
+        """Return the current choice, and search for a better one when due; None if no cost is known.
 
         Until that of so many sessions is found, that of the next fewer or more will do.
         """
-        case = self._case(max_gamma)
-        if case not in self._searched_at:
-            self._begin_search(case)
+        case = max_gamma, self.costs.load
+        last, num_verdicts = self._searched_at.get(case), self._num_verdicts[case[1]]
+        enough = min(max(last or 0, FIRST_VERDICTS), MOST_VERDICTS * self.costs.sessions)
+        is_due = last is None or num_verdicts - last >= enough
+        if is_due and (prices := self.prices()) is not None:
+            self._searched_at[case] = num_verdicts
+            # The first search runs at once: there is no choice to use meanwhile.
+            is_first = all(one[0] != max_gamma for one in self._found)
+            (at_once if is_first else self._pace)(self._search(prices, case))
         like = [one for one in self._found if one[0] == max_gamma]
         return self._found[min(like, key=lambda one: abs(one[1] - case[1]))] if like else None
 
-    def search(self, max_gamma: int) -> RatedChoice | None:
-        """Return the current choice, and search for a better one when due; None if no cost is known."""
-        case = self._case(max_gamma)
-        last = self._searched_at.get(case, 0)
-        enough = min(max(last, FIRST_VERDICTS), MOST_VERDICTS * self.costs.sessions)
-        if case in self._found and self._num_verdicts[case[1]] - last >= enough:
-            self._begin_search(case)
-        return self.choice(max_gamma)
-
-    def _case(self, max_gamma: int) -> _Case:
-        return max_gamma, self.costs.load
-
-    def _begin_search(self, case: _Case) -> None:
-        if (prices := self.prices()) is not None:
-            self._searched_at[case] = self._num_verdicts[case[1]]
-            # The first search runs at once: there is no choice to use meanwhile.
-            is_first = all(max_gamma != case[0] for max_gamma, _ in self._found)
-            (at_once if is_first else self._pace)(self._search(prices, case))
-
-    def book_probe(self, max_gamma: int, loss_us: float, num_unread: int) -> bool:
-        """Return whether a probe can lead to anything and is within the budget, and if so book it.
+    def book_probe(self, loss_us: float, num_unread: int) -> bool:
+        """Return whether a probe is within the budget, and if so book it.
 
         Args:
             loss_us: of its rounds.
             num_unread: tokens that the drafter has to read first.
         """
-        prices = self.prices()
-        if prices is None or not prices.can_pay(max_gamma):
-            return False
-        price_us = max(loss_us, LEAST_LOSS * prices.forward_us(1)) + self.costs.draft_prompt_us(num_unread)
-        is_due = self._credit_us >= price_us
+        is_due = self._credit_us >= loss_us + self.costs.draft_prompt_us(num_unread)
         # What was saved up is gone, so that a long time without a probe does not end in a row of them.
         self._credit_us = 0.0 if is_due else self._credit_us
         return is_due
@@ -116,19 +97,17 @@ class ModeLearner:
         prices = self.costs.now()
         if prices is None or not (self._copies or self._rejects):
             return prices
-        if self._rejects and not self._copies:
-            # A draft that was sampled holds for one round.
-            return prices._replace(round_trip_us=0.0)
+        if not self._copies:
+            # A draft that was sampled holds for one round. What it costs counts all the same.
+            return prices if prices.drafter_price is not None else prices._replace(draft_us=0.0)
         alone_us = prices.forward_us(prices.sessions, prices.sessions)
-        return prices._replace(overhead_us=0.0, token_us=0.0, alone_us=alone_us, round_trip_us=0.0)
+        return prices._replace(overhead_us=0.0, token_us=0.0, draft_us=0.0, alone_us=alone_us)
 
     def _search(self, prices: Prices, case: _Case) -> Generator[None]:
         last, running = self._found.get(case), self._running[case[1]]
         text, choice = self.text(), last.choice if last else None
-        if choice is not None and choice.running and choice.drafts:
-            running.learn(1 / rate(text, choice, prices._replace(running_pace=1.0)))
-        else:
-            running.forget()
+        runs = choice if choice is not None and choice.running and choice.drafts else None
+        running.learn(1 / rate(text, runs, prices) if runs else None)
         prices = prices._replace(running_pace=running.pace)
         self._found[case] = yield from search(text, prices, case[0], choice)
 
@@ -138,27 +117,26 @@ class RunningPace:
 
     def __init__(self) -> None:
         self.pace = 1.0
-        self._verify_us = self._waited_us = self._tokens = 0
+        self._seen = [0, 0, 0]
+        """``verify_us``, ``waited_us`` and tokens."""
 
     def observe(self, record: RoundRecord) -> None:
         """Learn from a verdict."""
         if record.plan.running_gamma and record.timing.typical:
-            self._verify_us += record.verdict.verify_us
-            self._waited_us += record.verdict.waited_us
-            self._tokens += record.num_tokens
+            one = record.verdict.verify_us, record.verdict.waited_us, record.num_tokens
+            self._seen = [old + new for old, new in zip(self._seen, one, strict=True)]
 
-    def learn(self, token_us: float) -> None:
-        """Take what was seen since the last time into account; a token was expected to take ``token_us``."""
-        if self._tokens >= LEAST_RUN:
+    def learn(self, token_us: float | None) -> None:
+        """Take what was seen since the last time into account; a token was expected to take ``token_us``. None: nothing
+        runs, and what kept it from paying may have changed meanwhile.
+        """
+        verify_us, waited_us, tokens = self._seen
+        if token_us is None:
+            self.pace += FORGOTTEN_SHARE * (1.0 - self.pace)
+        elif tokens < LEAST_RUN:
+            return
+        else:
             # Verdicts come in bursts: one is waited for, and the next one is there.
-            seen = max(self._verify_us, self._waited_us) / (self._tokens * token_us)
+            seen = max(verify_us, waited_us) / (tokens * token_us)
             self.pace += RUNNING_SHARE * (min(max(seen, 0.5), 4.0) - self.pace)
-            self._start()
-
-    def forget(self) -> None:
-        """Nothing runs: what kept it from paying may have changed meanwhile."""
-        self.pace += FORGOTTEN_SHARE * (1.0 - self.pace)
-        self._start()
-
-    def _start(self) -> None:
-        self._verify_us = self._waited_us = self._tokens = 0
+        self._seen = [0, 0, 0]

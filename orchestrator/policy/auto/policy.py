@@ -17,67 +17,70 @@ PROBE_ROUNDS = 2
 
 
 class Auto:
-    """See ``gates.Policy``. ``max_gamma`` is the limit of the request."""
+    """See ``gates.Policy``. ``max_gamma`` is the limit of the request.
 
-    def __init__(self, mode: ModeLearner, drafter: DrafterState, max_gamma: int) -> None:
+    A drafter that copies is asked for nothing. Where its drafts pay the target takes what has arrived, up to
+    ``longest_copy`` tokens at a time; 0 is any other drafter.
+    """
+
+    def __init__(self, mode: ModeLearner, drafter: DrafterState, max_gamma: int, longest_copy: int = 0) -> None:
         self._mode = mode
         self._drafter = drafter
         self._max_gamma = max_gamma
+        self._longest_copy = longest_copy
         self._probes_left = 0
 
     def plan(self, session: Progress) -> RoundPlan:
         """Return the next round's plan."""
-        found = self._mode.search(self._max_gamma)
+        found = self._found()
         if found is None:
             return RoundPlan(1)
         choice = found.choice.of(session.agreement)
         is_closed = bucket_of(session.confidence) < choice.closed
         if not self._probes(found, session):
-            return _gated(found, 0 if is_closed else choice.gamma, session)
+            return self._gated(found, 0 if is_closed else choice.gamma, session)
         # A probe sets no gate at the verifier, so that this policy plans the next round as well.
         # It counts only once the drafter has read the text.
         self._probes_left -= is_closed and self._drafter.available
         if choice.running:
-            opened = found._replace(choice=choice.opened)
-            return _running(opened, min(session.remaining, found.longest_run))
-        # After the last probe nothing needs preparing; 0 would let the drafter decide.
-        return RoundPlan(choice.gamma, choice.stop_below, prepare=choice.gamma if self._probes_left else 1)
+            return self._gated(found._replace(choice=choice.opened), 0, session)
+        return RoundPlan(choice.gamma, choice.stop_below, prepare=choice.gamma)
 
     def plan_ahead(self, session: Progress) -> ExpectedPlan | None:
         """Return the next round's plan if it follows the current choice; None during a probe."""
-        found = self._mode.choice(self._max_gamma)
+        found = self._found()
         if found is None:
             return ExpectedPlan(RoundPlan(1))
         choice = found.choice.of(session.agreement)
         if self._probes_left or not choice.drafts or choice.running:
             return None
-        return ExpectedPlan(_gated(found, choice.gamma, session), choice.solo_below)
+        return ExpectedPlan(self._gated(found, choice.gamma, session), choice.solo_below)
+
+    def _found(self) -> RatedChoice | None:
+        found = self._mode.choice(self._max_gamma)
+        if found is None or not self._longest_copy:
+            return found
+        choice = found.choice._replace(gamma=self._longest_copy, running=True, leaves_poor=False)
+        # A probe of it is a run, too.
+        return found._replace(choice=choice, probe_us=found.probe_us * found.longest_run, ahead=choice.gamma)
 
     def _probes(self, found: RatedChoice, session: Progress) -> bool:
         """Return whether this round is a probe; begin one when it is due."""
-        loss_us = PROBE_ROUNDS * found.probe_us
         if not found.choice.closed or found.choice.of(session.agreement) != found.choice:
             # The probe has changed the choice, or the text is known to be a poor one, so it ends.
             self._probes_left = 0
-        elif not self._probes_left and self._mode.book_probe(self._max_gamma, loss_us, self._drafter.num_unread):
+        elif not self._probes_left and self._mode.book_probe(PROBE_ROUNDS * found.probe_us, self._drafter.num_unread):
             self._probes_left = PROBE_ROUNDS
         return self._probes_left > 0
 
-
-def _gated(found: RatedChoice, gamma: int, session: Progress) -> RoundPlan:
-    """Return the plan of a choice, with its solo run at the verifier."""
-    choice, longest = found.choice.of(session.agreement), min(session.remaining, found.longest_run)
-    if choice.running and choice.drafts:
-        return _running(found, longest)
-    run = longest if choice.closed else 0
-    # The drafter prepares no more tokens than a round uses, and none if nothing is drafted.
-    prepare, stop_below = (choice.gamma, choice.stop_below) if choice.drafts else (0, 0.0)
-    why_alone = None if gamma else WhyAlone.GATE if choice.drafts else WhyAlone.NO_GAIN
-    return RoundPlan(gamma, stop_below, choice.solo_below, run, prepare, choice.drafts, why_alone)
-
-
-def _running(found: RatedChoice, max_tokens: int) -> RoundPlan:
-    """Return the plan that takes what has arrived of a running draft, for so many tokens."""
-    choice = found.choice
-    gamma = choice.gamma
-    return RoundPlan(0, 0.0, choice.solo_below, max_tokens, gamma, True, WhyAlone.NOT_YET, gamma, found.ahead)
+    def _gated(self, found: RatedChoice, gamma: int, session: Progress) -> RoundPlan:
+        """Return the plan of a choice, with its solo run at the verifier."""
+        choice, longest = found.choice.of(session.agreement), min(session.remaining, found.longest_run)
+        if choice.running and choice.drafts:
+            why, gamma = WhyAlone.NO_COPY if self._longest_copy else WhyAlone.NOT_YET, choice.gamma
+            return RoundPlan(0, 0.0, choice.solo_below, longest, gamma, True, why, gamma, found.ahead)
+        run = longest if choice.closed else 0
+        # The drafter prepares no more tokens than a round uses, and none if nothing is drafted.
+        prepare, stop_below = (choice.gamma, choice.stop_below) if choice.drafts else (0, 0.0)
+        why_alone = None if gamma else WhyAlone.GATE if choice.drafts else WhyAlone.NO_GAIN
+        return RoundPlan(gamma, stop_below, choice.solo_below, run, prepare, choice.drafts, why_alone)

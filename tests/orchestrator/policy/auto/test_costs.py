@@ -159,6 +159,15 @@ def test_many_sessions_are_all_counted() -> None:
     assert costs.sessions == 500
 
 
-def test_a_draft_can_pay_only_if_it_would_where_it_always_agreed() -> None:
-    assert prices(times=0).can_pay(8)
-    assert not prices(costs=measured(draft_us=FORWARD_US), times=0).can_pay(8)
+def test_sessions_are_those_of_a_verifier() -> None:
+    costs = Costs(measured)
+    for session in range(8):
+        costs.enter(session)
+    assert costs.sessions == 8
+    for session in range(8):
+        costs.enter(session, f"verifier {session % 4}")
+        costs.observe(session, a_round())
+    assert costs.sessions == 2
+    for session in range(4):
+        costs.leave(session)
+    assert costs.sessions == 1

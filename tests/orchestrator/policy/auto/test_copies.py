@@ -79,11 +79,13 @@ def test_copies_that_are_wrong_are_not_verified_any_more_but_tried_now_and_then(
     for _ in range(60):
         observe(wrong)
     plans = []
-    for _ in range(400):
-        observe(solo())
+    for _ in range(200):
         plans.append(policy.plan(Progress(SURE)))
+        for _ in range(plans[-1].max_solo_tokens):
+            observe(solo())
+    assert min(plan.max_solo_tokens for plan in plans) == LEAST_RUN
     told = sum(plan.keeps_warm for plan in plans)
-    assert 0 < told < len(plans) // 4
+    assert 0 < told < len(plans) // 20
     assert {plan.gamma for plan in plans} == {0}
 
 
