@@ -9,7 +9,9 @@ from orchestrator.policy.auto.history import History, TokenHistory
 from specgate.types import RoundRecord
 
 FIRST_VERDICTS, MOST_VERDICTS = 4, 128
-"""Verdicts before the second search, which takes some 7 ms; then they double, up to so many of each session."""
+"""Verdicts from one search to the next, which takes some 5 ms: at first, and after drafting was begun or ended, which a
+few lucky probes may have done; then they double, up to so many of each session.
+"""
 EXPLORED = 0.01
 """Share of the time that probes may lose."""
 RUNNING_SHARE, FORGOTTEN_SHARE = 0.5, 0.1
@@ -44,6 +46,8 @@ class ModeLearner:
         self._found: dict[_Case, RatedChoice] = {}
         """The current choices."""
         self._searched_at: dict[_Case, int] = {}
+        self._turned_at = Counter[_Case]()
+        """Number of verdicts at the last search, and at the one that last began drafting or ended it."""
         self._num_verdicts = Counter[int]()
         self._credit_us = 0.0
         self._running = defaultdict[int, RunningPace](RunningPace)
@@ -66,7 +70,8 @@ class ModeLearner:
         """
         case = max_gamma, self.costs.load
         last, num_verdicts = self._searched_at.get(case), self._num_verdicts[case[1]]
-        enough = min(max(last or 0, FIRST_VERDICTS), MOST_VERDICTS * self.costs.sessions)
+        stood_for = (last or 0) - self._turned_at[case]
+        enough = min(max(stood_for, FIRST_VERDICTS), MOST_VERDICTS * self.costs.sessions)
         is_due = last is None or num_verdicts - last >= enough
         if is_due and (prices := self.prices()) is not None:
             self._searched_at[case] = num_verdicts
@@ -109,7 +114,9 @@ class ModeLearner:
         runs = choice if choice is not None and choice.running and choice.drafts else None
         running.learn(1 / rate(text, runs, prices) if runs else None)
         prices = prices._replace(running_pace=running.pace)
-        self._found[case] = yield from search(text, prices, case[0], choice)
+        found = self._found[case] = yield from search(text, prices, case[0], choice)
+        if choice is None or choice.drafts != found.choice.drafts:
+            self._turned_at[case] = self._searched_at[case]
 
 
 class RunningPace:

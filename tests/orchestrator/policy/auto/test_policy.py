@@ -87,6 +87,14 @@ def test_it_comes_back_once_the_draft_is_good_again() -> None:
     assert sum(drive(learner, all_stand, 4000)[-20:]) > 100
 
 
+def test_what_lucky_probes_began_is_soon_looked_at_again() -> None:
+    learner = Learner(measured)
+    drive(learner, none_stands, 4000)
+    while not all(drive(learner, all_stand, 40)[-4:]):
+        pass
+    assert sum(gamma > 0 for gamma in drive(learner, none_stands, 1000)) < 100
+
+
 def test_a_draft_that_is_too_dear_even_if_it_always_agreed_is_never_tried() -> None:
     learner = Learner(lambda: measured(draft_us=FORWARD_US))
     assert not any(drive(learner, all_stand, 4000, draft_us=FORWARD_US))
