@@ -1,5 +1,6 @@
 """Plans of ``auto`` through its public seam: a learner makes policies, records go in, plans come out."""
 
+from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 from statistics import mode
@@ -7,6 +8,7 @@ from statistics import mode
 from orchestrator.decode.request import GenerationRequest
 from orchestrator.policy.auto.costs import LEAST_RUN, MeasuredCosts
 from orchestrator.policy.auto.learner import MAX_CHOICE, Learner
+from orchestrator.policy.auto.mode import at_once
 from orchestrator.policy.auto.policy import PROBE_ROUNDS
 from orchestrator.policy.gates import Gate, Policy, make_policy
 from specgate.types import ALWAYS_SOLO, ForwardCost, RoundPlan, RoundRecord, SamplingParams, Verification, WhyAlone
@@ -88,11 +90,20 @@ def test_it_comes_back_once_the_draft_is_good_again() -> None:
 
 
 def test_what_lucky_probes_began_is_soon_looked_at_again() -> None:
-    learner = Learner(measured)
+    num_searches = 0
+
+    def pace(steps: Iterator[None]) -> None:
+        nonlocal num_searches
+        num_searches += 1
+        at_once(steps)
+
+    learner = Learner(measured, pace)
     drive(learner, none_stands, 4000)
     while not all(drive(learner, all_stand, 40)[-4:]):
         pass
-    assert sum(gamma > 0 for gamma in drive(learner, none_stands, 1000)) < 100
+    before = num_searches
+    drive(learner, none_stands, 60)
+    assert num_searches >= before + 2
 
 
 def test_a_draft_that_is_too_dear_even_if_it_always_agreed_is_never_tried() -> None:
