@@ -185,17 +185,17 @@ def test_memory() -> None:
 
 
 def test_one_core_and_an_unusable_gpu_are_warnings() -> None:
-    cores, device = check_machine(Machine(1, None, has_driver=True), "auto")
+    cores, device = check_machine(Machine(1, 0, has_driver=True), "auto")
     assert (cores.status, device.status) == (Status.WARNING, Status.WARNING)
 
 
 def test_the_library_that_computes_on_the_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cpu_library, "load", lambda: SimpleNamespace(specgate_cpu_best=lambda: 2))
     monkeypatch.delenv(VARIABLE, raising=False)
-    best = check_library(Machine(2, None), "auto")
+    best = check_library(Machine(2, 0), "auto")
     assert (best.status, best.message) == (Status.OK, "computes on the CPU, with avx512")
     monkeypatch.setenv(VARIABLE, "neon")
-    wrong = check_library(Machine(2, None), "auto")
+    wrong = check_library(Machine(2, 0), "auto")
     assert wrong.status is Status.PROBLEM
     assert f"{VARIABLE}: this processor lacks 'neon'" in wrong.message
 
@@ -210,7 +210,7 @@ def test_without_the_library_the_reason_is_told(
     """It is a warning where a CPU computes."""
     monkeypatch.setattr(cpu_library, "library_path", lambda: tmp_path / "nowhere")
     monkeypatch.setattr(cpu_library, "load", lambda: None)
-    finding = check_library(Machine(2, None, gpus), device)
+    finding = check_library(Machine(2, 0, gpus), device)
     assert finding.status is status
     assert "torch computes" in finding.message
     assert "install a C compiler" in finding.message
