@@ -149,8 +149,6 @@ show_local() {
   on verifier orchestrator status
   say "ray status:"
   on verifier ray status
-  say "the replicas and their nodes:"
-  on verifier python "$here/where.py"
 }
 
 command=${1:---help}

@@ -19,7 +19,6 @@ import tempfile
 import time
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
-from dataclasses import replace
 from enum import StrEnum
 from functools import cache
 from pathlib import Path
@@ -166,6 +165,17 @@ def _of_services(folder: Path) -> Iterator[Stamp]:
         file.unlink()
 
 
+class Stamped(LocalService):
+    """A service that leaves stamps behind."""
+
+    @property
+    def module(self) -> str:
+        return "round_stamps"
+
+    def arguments(self, port: int) -> list[str]:
+        return [self.role, *super().arguments(port)]
+
+
 @asynccontextmanager
 async def _over_grpc(model: str, folder: Path, device: str, run_ahead: int) -> AsyncIterator[Orchestrator]:
     os.environ[round_stamps.FOLDER] = str(folder)
@@ -174,7 +184,7 @@ async def _over_grpc(model: str, folder: Path, device: str, run_ahead: int) -> A
     async with AsyncExitStack() as stack:
         pools = {}
         for service in (drafter, verifier):
-            supervised = Supervised(replace(service, program=("round_stamps", service.role)), print)
+            supervised = Supervised(Stamped(service.role, service.settings, service.cpu), print)
             stack.push_async_callback(supervised.stop)
             await supervised.start(lambda *stage: None)
             pools[service.role] = StaticPool((supervised.endpoint,), field=service.role)

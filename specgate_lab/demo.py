@@ -153,7 +153,7 @@ async def show_page(endpoint: str, out: Console) -> None:
 
 def has_desktop() -> bool:
     """Return whether a browser opens in a window: elsewhere one of text would take the terminal."""
-    return sys.platform == "darwin" or bool(os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"))
+    return bool(os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"))
 
 
 async def _enter() -> None:

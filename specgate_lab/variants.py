@@ -3,13 +3,10 @@
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass, replace
-from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
-from orchestrator.decode.request import Delta, GenerationRequest
-from orchestrator.decode.session import OnLoss, OnRecord
+from orchestrator.decode.request import GenerationRequest
 from orchestrator.generation.orchestrator import Orchestrator
 from specgate_lab.experiment import Sample, Variant, measure
 from specgate_lab.gate_choice import GateChoice
@@ -68,21 +65,7 @@ class CountedCall:
         return bool(self._call.cancel())
 
 
-class RequestObservers(NamedTuple):
-    """The observers of one request; none by default."""
-
-    on_record: Sequence[OnRecord] = ()
-    on_loss: OnLoss | None = None
-    on_delta: Callable[[Delta], None] = lambda delta: None
-
-
-Observe = Callable[[], AbstractAsyncContextManager[RequestObservers]]
-"""Observes one request in its block."""
-
-
-def pair_variant(
-    orchestrator: Orchestrator, choice: GateChoice, traffic: Traffic | None = None, observe: Observe | None = None
-) -> Decode:
+def pair_variant(orchestrator: Orchestrator, choice: GateChoice, traffic: Traffic | None = None) -> Decode:
     """Return the way through our services under one gate.
 
     ``traffic`` counts what all calls of the orchestrator send and receive, so nothing else may run meanwhile.
@@ -90,11 +73,7 @@ def pair_variant(
 
     async def decode(request: GenerationRequest) -> Sample:
         before = replace(traffic) if traffic else None
-        async with observe() if observe else nullcontext(RequestObservers()) as by:
-            start = partial(orchestrator.generate, on_record=by.on_record, on_loss=by.on_loss)
-            timed = await time_request(
-                start, choice.of(request), time.perf_counter(), on_delta=lambda delta, _: by.on_delta(delta)
-            )
+        timed = await time_request(orchestrator.generate, choice.of(request), time.perf_counter())
         sample = sample_of(timed.whole())
         if traffic is None or before is None:
             return sample

@@ -3,7 +3,6 @@
 import shutil
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from orchestrator.cli.findings import Finding, Status
 from orchestrator.cli.model_checks import in_short
@@ -11,6 +10,7 @@ from orchestrator.cli.model_facts import ModelFacts
 from orchestrator.local.cores import num_usable_cores
 from specgate.cpu_library import InstructionSet, instruction_set, why_not
 from specgate.errors import InvalidArgument
+from specgate.memory import available_bytes
 from specgate.types import Dtype, dtype_on
 
 BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
@@ -31,7 +31,7 @@ class Machine:
     """This machine, as this process may use it. ``has_driver`` is whether a GPU driver is installed at all."""
 
     num_cores: int
-    free_bytes: int | None
+    free_bytes: int
     gpus: tuple[Gpu, ...] = ()
     has_driver: bool = False
 
@@ -45,16 +45,7 @@ def look_around() -> Machine:
         for index in range(torch.cuda.device_count())
     ]
     has_driver = shutil.which("nvidia-smi") is not None
-    return Machine(num_usable_cores(), _available_bytes(), tuple(gpus), has_driver)
-
-
-def _available_bytes() -> int | None:
-    try:
-        lines = Path("/proc/meminfo").read_text("ascii").splitlines()
-    except OSError:
-        return None
-    kilobytes = [int(line.split()[1]) for line in lines if line.startswith("MemAvailable:")]
-    return kilobytes[0] * 1024 if kilobytes else None
+    return Machine(num_usable_cores(), available_bytes(), tuple(gpus), has_driver)
 
 
 def check_machine(machine: Machine, device: str) -> Iterator[Finding]:
@@ -105,7 +96,7 @@ def check_memory(machine: Machine, models: Sequence[ModelFacts], dtype: str, dev
     needed = sum(_needed_bytes(facts, BYTES[dtype], stay_short) for facts in models)
     index = int(device.partition(":")[2] or 0)
     free = machine.gpus[index].free_bytes if on_gpu and index < len(machine.gpus) else machine.free_bytes
-    if not needed or free is None:
+    if not needed:
         return
     where = "GPU" if on_gpu else "main"
     message = (

@@ -10,11 +10,10 @@ from typing import Any, Self
 from specgate.errors import ModelLoadError
 from specgate.gguf.configuration import configuration
 from specgate.gguf.file import is_gguf, read_gguf
+from specgate.model_config import context_length, ends_of
 from specgate.tokenizer import fingerprint, load_tokenizer, vocabulary_size
 from specgate.types import ModelInfo
 from specgate.weights import Size, are_bfloat16, compressed_size, compression, tensors_of
-
-_CONTEXT_FIELDS = ("max_position_embeddings", "n_positions", "max_sequence_length", "seq_length")
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,12 +53,12 @@ class ModelFacts:
         size = _size_in_codes(str(folder))
         return cls(
             role=role,
-            context_length=next((getattr(text, name) for name in _CONTEXT_FIELDS if getattr(text, name, 0)), None),
+            context_length=context_length(config),
             vocab_rows=getattr(text, "vocab_size", None),
             tokenizer_size=tokens,
             tokenizer_problem=problem,
             tokenizer_fingerprint=digests,
-            eos_token_ids=_eos_token_ids(folder, text),
+            eos_token_ids=ends_of(_generation_ends(folder), config),
             num_parameters=size.num_parameters if size else count_parameters(folder),
             are_weights_short=size is None and _are_short(folder),
             kept_bytes=size.kept_bytes if size else None,
@@ -120,18 +119,11 @@ def _tokenizer(folder: Path, of_file: str | None) -> tuple[int | None, dict[str,
     return (None, {}, None) if tokenizer is None else (vocabulary_size(tokenizer), fingerprint(tokenizer), None)
 
 
-def _eos_token_ids(folder: Path, text_config: Any) -> tuple[int, ...]:
-    """Generation settings win over the model's own, as they do when it is loaded."""
-    value = None
-    file = folder / "generation_config.json"
-    if file.is_file():
-        try:
-            value = json.loads(file.read_text("utf-8")).get("eos_token_id")
-        except (OSError, ValueError, AttributeError):
-            value = None
-    if value is None:
-        value = getattr(text_config, "eos_token_id", None)
-    return () if value is None else (value,) if isinstance(value, int) else tuple(value)
+def _generation_ends(folder: Path) -> Any:
+    try:
+        return json.loads((folder / "generation_config.json").read_text("utf-8")).get("eos_token_id")
+    except (OSError, ValueError, AttributeError):
+        return None
 
 
 def _kv_numbers(text_config: Any) -> int | None:

@@ -1,5 +1,5 @@
-"""The decode loop: draft, verify, commit, yield. It does what ``plain_loop`` does, and drafts the next round while the
-reader is busy with this one.
+"""The decode loop: draft, verify, commit, yield. It does what ``tests/support/plain_loop.py`` does, and drafts the next
+round while the reader is busy with this one.
 """
 
 import asyncio

@@ -5,7 +5,7 @@ import os
 
 def num_usable_cores() -> int:
     """Return the number of cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return len(os.sched_getaffinity(0))
 
 
 def cores_for_pinning() -> tuple[int, int] | None:

@@ -30,14 +30,12 @@ OnNotice = Callable[[str], None]
 class LocalService:
     """What one service is started with: its role, drafter or verifier, and how its model is served.
 
-    ``cpu`` is the core that it is pinned to, if any. ``program`` is the module that runs and its arguments before the
-    flags; empty is the service's own package.
+    ``cpu`` is the core that it is pinned to, if any.
     """
 
     role: str
     settings: ModelSettings
     cpu: int | None = None
-    program: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, role: str, model: str, *, cpu: int | None = None, **settings: object) -> Self:
@@ -50,7 +48,7 @@ class LocalService:
 
     @property
     def module(self) -> str:
-        return self.program[0] if self.program else f"{self.role}_svc"
+        return f"{self.role}_svc"
 
     def arguments(self, port: int) -> list[str]:
         """Return what the module is started with; port 0 lets it pick one."""
@@ -63,7 +61,7 @@ class LocalService:
             json_events=True,
             exit_with_stdin=True,
         )
-        return [*self.program[1:], *to_flags(config)]
+        return to_flags(config)
 
     def with_settings(self, **settings: object) -> Self:
         """Return the same service with other settings."""

@@ -12,6 +12,7 @@ from transformers.utils import logging as transformers_logging
 from specgate.errors import InvalidArgument, ModelLoadError, SpecgateError
 from specgate.gguf.configuration import configuration
 from specgate.gguf.file import is_gguf, read_gguf
+from specgate.model_config import context_length, ends_of
 from specgate.runtime.compressed_tensors import load_compressed
 from specgate.runtime.gguf_model import load_gguf_model
 from specgate.runtime.layer_skip import LayerSkip, layers_without_attention, load_without, read_skip
@@ -22,9 +23,6 @@ from specgate.token_bytes import token_bytes
 from specgate.tokenizer import fingerprint, first_difference, load_tokenizer, vocabulary_size
 from specgate.types import dtype_on
 from specgate.weights import are_bfloat16, is_quantised
-
-_CONTEXT_FIELDS = ("max_position_embeddings", "n_positions", "max_sequence_length", "seq_length")
-_UNKNOWN_CONTEXT_LENGTH = 2048
 
 Progress = Callable[[str, int, int], None]
 """Called with a stage's name, how much of it is done and how much there is."""
@@ -133,7 +131,7 @@ def load(
         dtype=dtype,
         device=device,
         vocab_size=min(num_rows, vocabulary_size(of_rows)) if of_rows else num_rows,
-        context_length=_context_length(config),
+        context_length=context_length(config),
         eos_token_ids=ends,
         num_parameters=num_parameters,
         tokenizer_fingerprint=digests,
@@ -247,34 +245,7 @@ def _load_weights(name: str, config: PretrainedConfig, dtype: torch.dtype, block
     return model
 
 
-def _context_length(config: PretrainedConfig) -> int:
-    text = config.get_text_config()
-    lengths = [getattr(text, field_name, None) for field_name in _CONTEXT_FIELDS]
-    length = int(next((length for length in lengths if length), _UNKNOWN_CONTEXT_LENGTH))
-    return min(length, _rope_limit(text) or length)
-
-
-def _rope_limit(config: PretrainedConfig) -> int | None:
-    """Return the length up to which rotary frequencies are the same for all sequences of a batch; None: any.
-
-    LongRoPE changes them by the longest position of a whole batch, so beyond its original length a session's text
-    would depend on what else runs.
-    """
-    rope = getattr(config, "rope_parameters", None) or getattr(config, "rope_scaling", None) or {}
-    own = getattr(config, "original_max_position_embeddings", None)
-    # Where layers of different types turn differently, there is one entry for each type.
-    entries = [rope, *(entry for entry in rope.values() if isinstance(entry, dict))]
-    longrope = [entry for entry in entries if entry.get("rope_type", entry.get("type")) == "longrope"]
-    limits = [int(limit) for entry in longrope if (limit := entry.get("original_max_position_embeddings") or own)]
-    return min(limits, default=None)
-
-
 def eos_token_ids(model: Any) -> tuple[int, ...]:
-    """Return all of generation_config's end-of-sequence ids, the configuration's where it names none."""
+    """Return the ids that end a text of a loaded model."""
     generation = getattr(model, "generation_config", None)
-    value = getattr(generation, "eos_token_id", None)
-    if value is None:
-        value = getattr(model.config.get_text_config(), "eos_token_id", None)
-    if value is None:
-        return ()
-    return (value,) if isinstance(value, int) else tuple(value)
+    return ends_of(getattr(generation, "eos_token_id", None), model.config)

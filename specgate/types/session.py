@@ -29,11 +29,6 @@ class TokenSource(StrEnum):
     ACCEPTED_LAYER_SKIP = "accepted_layer_skip"
     ACCEPTED_SUFFIX = "accepted_suffix"
 
-    @property
-    def is_accepted(self) -> bool:
-        """Whether it was drafted, and accepted."""
-        return self.value.startswith("accepted")
-
 
 def common_prefix_length(one: Sequence[int], other: Sequence[int]) -> int:
     """Return how many leading token ids are the same."""

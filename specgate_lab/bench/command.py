@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Sequence
-from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -22,7 +21,6 @@ from specgate.types import check_range
 from specgate_lab.bench.load.command import run_load
 from specgate_lab.bench.load.options import LoadOptions
 from specgate_lab.bench.network import NetworkOptions, run_network
-from specgate_lab.bench.observed import observing
 from specgate_lab.bench.pair_variants import measure_pair
 from specgate_lab.bench.sources import SourceOptions, run_sources
 from specgate_lab.bench.table import draw_rows, print_rows
@@ -56,9 +54,6 @@ def bench(
     assisted: Annotated[
         bool, typer.Option("--assisted", help="Also measure HuggingFace's assisted generation; takes minutes.")
     ] = False,
-    observed: Annotated[
-        bool, typer.Option("--observed", help="spec with a gateway's metrics and traces, too; needs the extra otel.")
-    ] = False,
 ) -> None:
     """Measure tokens/s of each model alone and of the pair, on the same prompts, in turns.
 
@@ -68,9 +63,8 @@ def bench(
     With --soak: failures and growth of a served system over time.
     """
     check_range("repeats", repeats, 1, MAX_REPEATS)
-    more_rows = [flag for flag, is_wanted in {"assisted": assisted, "observed": observed}.items() if is_wanted]
-    _check_together(models, load, network, more_rows)
-    is_other = load.is_wanted or network.is_wanted or bool(more_rows)
+    _check_together(models, load, network, assisted=assisted)
+    is_other = load.is_wanted or network.is_wanted or assisted
     if sources.is_wanted and is_other:
         raise InvalidArgument("sources", "go with no other kind of measurement")
     if soak.is_wanted and (is_other or sources.is_wanted or prompts.prompts or json):
@@ -92,7 +86,7 @@ def bench(
     elif network.is_wanted:
         results = asyncio.run(run_network(models, network.delays_ms, todo, request, repeats, load.plots))
     else:
-        results = uvloop.run(_bench_pair(models, todo, request, repeats, load.plots, more_rows))
+        results = uvloop.run(_bench_pair(models, todo, request, repeats, load.plots, assisted=assisted))
     if file:
         file.write({"request": request_object(request), **results})
         log.print(f"results: {file.path}", style="dim", markup=False, highlight=False, soft_wrap=True)
@@ -105,10 +99,10 @@ def _usual_file(log: Console) -> ResultsFile | None:
     return ResultsFile(path) if path else None
 
 
-def _check_together(models: ModelOptions, load: LoadOptions, network: NetworkOptions, more_rows: Sequence[str]) -> None:
-    if more_rows and (network.is_wanted or load.is_wanted):
+def _check_together(models: ModelOptions, load: LoadOptions, network: NetworkOptions, *, assisted: bool) -> None:
+    if assisted and (network.is_wanted or load.is_wanted):
         problem = "does not go with --added-delay-ms, --concurrency, --rate and --long-prompt"
-        raise InvalidArgument(more_rows[0], problem)
+        raise InvalidArgument("assisted", problem)
     if network.is_wanted and load.is_wanted:
         raise InvalidArgument("added_delay_ms", "does not go with --concurrency, --rate and --long-prompt")
     if network.is_wanted and models.tls_ca is not None:
@@ -121,19 +115,14 @@ async def _bench_pair(
     request: GenerationRequest,
     repeats: int,
     plots: Path | None,
-    more_rows: Sequence[str],
+    *,
+    assisted: bool,
 ) -> dict[str, Any]:
     """Measure one request at a time by every way to decode, print the table and draw it; return the results."""
     log, traffic, capacity = Console(stderr=True), Traffic(), capacity_for(prompts, 1)
-    async with AsyncExitStack() as stack:
-        gateway = await stack.enter_async_context(observing()) if "observed" in more_rows else None
-        opening = open_pair(models, with_draft=True, capacity=capacity, log=log, wrap_call=traffic.counted)
-        pair = await stack.enter_async_context(opening)
-        observe = gateway.observe if gateway is not None else None
-        assisted = "assisted" in more_rows
-        report = await measure_pair(
-            pair, models, prompts, request, repeats, log, traffic, assisted=assisted, observe=observe
-        )
+    opening = open_pair(models, with_draft=True, capacity=capacity, log=log, wrap_call=traffic.counted)
+    async with opening as pair:
+        report = await measure_pair(pair, models, prompts, request, repeats, log, traffic, assisted=assisted)
         served = pair.models
     print_rows(output_console(), report)
     if plots is not None:

@@ -30,7 +30,6 @@ from specgate_lab.bench.row_names import (
     SPEC_AHEAD,
     SPEC_AHEAD_AUTO,
     SPEC_GATE,
-    SPEC_OBSERVED,
     TARGET,
     TARGET_HF,
     TARGET_HF_ALL_CORES,
@@ -42,7 +41,7 @@ from specgate_lab.gate_choice import AUTO_GATE, TARGET_ALONE, GateChoice
 from specgate_lab.peers.bare_loop import BareLoopProcess
 from specgate_lab.peers.hf_assisted import SCHEDULES
 from specgate_lab.progress import counting_bar
-from specgate_lab.variants import Decode, Observe, Traffic, decode_in_turns, pair_variant
+from specgate_lab.variants import Decode, Traffic, decode_in_turns, pair_variant
 from specgate_lab.workload import full_requests
 
 _ASSISTED = {TARGET_HF: HF_ASSISTED, TARGET_HF_ALL_CORES: HF_ASSISTED_ALL_CORES}
@@ -55,7 +54,6 @@ def pair_variants(
     models: ModelOptions,
     request: GenerationRequest,
     traffic: Traffic,
-    observe: Observe | None = None,
 ) -> dict[str, Decode]:
     """Return the variants that go through our services.
 
@@ -63,7 +61,6 @@ def pair_variants(
         on_demand: has a drafter that does not run ahead, which all variants use but those that measure running ahead;
             None where the pair's own drafter does not run ahead.
         request: has the γ, and the gate of the gated variant.
-        observe: observes each request of a variant of its own.
     """
     spec = GateChoice(Gate.NONE, fixed_gamma(models, request.gamma))
     choices = {TARGET: TARGET_ALONE, SPEC: spec, SPEC_GATE: GateChoice.like(request)}
@@ -72,8 +69,6 @@ def pair_variants(
     if on_demand is not None:
         variants[SPEC_AHEAD] = pair_variant(pair, spec, traffic)
         variants[SPEC_AHEAD_AUTO] = pair_variant(pair, AUTO_GATE, traffic)
-    if observe is not None:
-        variants[SPEC_OBSERVED] = pair_variant(plain, spec, traffic, observe)
     return variants
 
 
@@ -162,19 +157,18 @@ async def measure_pair(
     budget_s: float = math.inf,
     *,
     assisted: bool,
-    observe: Observe | None = None,
 ) -> RowsReport:
     """Measure all rows that can run beside a running pair; see ``measure`` for the budget.
 
     ``traffic`` counts what the pair's calls send and receive. Without ``assisted`` HuggingFace's own speculation is
-    left out: it takes longer than all else together. With ``observe`` there is a row whose requests are observed.
+    left out: it takes longer than all else together.
     """
     requests = full_requests(prompts, pair.tokenizer)
     async with AsyncExitStack() as stack:
         bare = await stack.enter_async_context(bare_variants(models, pair.cores, log, assisted=assisted))
         drafter = await stack.enter_async_context(on_demand_drafter(pair, models, capacity_for(prompts, 1), log))
         on_demand = await stack.enter_async_context(await connect(pair, drafter)) if drafter else None
-        variants = bare | pair_variants(pair.orchestrator, on_demand, models, request, traffic, observe)
+        variants = bare | pair_variants(pair.orchestrator, on_demand, models, request, traffic)
         with counting_bar(log, "measuring", len(variants) * len(requests) * repeats) as on_turn:
             samples = await decode_in_turns(variants, requests, repeats, on_turn, budget_s)
     return RowsReport(rows_of(samples), promised_agreement(samples, requests))

@@ -17,19 +17,15 @@ LLAMA_CPP_ROWS = (LLAMA_CPP, LLAMA_CPP_ALL_CORES, LLAMA_CPP_DRAFT)
 """Of a GGUF file: the target alone on one core and on all, and with its own speculation, on all."""
 TARGET = "target"
 SPEC = "spec"
-SPEC_OBSERVED = "spec+observed"
 SPEC_GATE = "spec+gate"
 SPEC_AHEAD = "spec+run-ahead"
 SPEC_AHEAD_AUTO = "spec+run-ahead+auto"
-PAIR_ROWS = (TARGET, SPEC, SPEC_OBSERVED, SPEC_GATE, SPEC_AHEAD, SPEC_AHEAD_AUTO)
+PAIR_ROWS = (TARGET, SPEC, SPEC_GATE, SPEC_AHEAD, SPEC_AHEAD_AUTO)
 """What goes through our services."""
 ROW_NAMES = (DRAFT, TARGET_HF, TARGET_HF_ALL_CORES, HF_ASSISTED, HF_ASSISTED_ALL_CORES, *LLAMA_CPP_ROWS, *PAIR_ROWS)
 AHEAD_ROWS = (SPEC_AHEAD, SPEC_AHEAD_AUTO)
 """Where there are any, all other rows have a drafter that does not run ahead."""
-RIVALS = {
-    SPEC_OBSERVED: (SPEC,),
-    **dict.fromkeys(AHEAD_ROWS, (SPEC, HF_ASSISTED, HF_ASSISTED_ALL_CORES, *LLAMA_CPP_ROWS)),
-}
+RIVALS = dict.fromkeys(AHEAD_ROWS, (SPEC, HF_ASSISTED, HF_ASSISTED_ALL_CORES, *LLAMA_CPP_ROWS))
 """What a row is compared with, beside the target."""
 SCHEDULED_ROWS = (HF_ASSISTED, HF_ASSISTED_ALL_CORES)
 """Measured once a schedule of ``hf_assisted``; the better one is the row."""

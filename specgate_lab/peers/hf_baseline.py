@@ -83,6 +83,8 @@ class BareLoop:
     def __init__(self, model: str, dtype: str, device: str, threads: int) -> None:
         import torch
 
+        from specgate.devices import pick_device
+
         torch.set_num_threads(threads)
         self.device = pick_device(device)
         self.model = load_model(model, dtype, self.device)
@@ -122,15 +124,6 @@ class BareLoop:
         step = torch.tensor([token_ids], device=self.device)
         out = self.model(input_ids=step, past_key_values=cache, use_cache=True, **self._keep_last)
         return out.logits[0, -1], out.past_key_values
-
-
-def pick_device(device: str) -> "torch.device":
-    """Return the device that ``device`` names; "auto" is a GPU where there is one."""
-    import torch
-
-    if device == "auto":
-        device = "cuda" if torch.cuda.is_available() else "cpu"
-    return torch.device(device)
 
 
 def load_model(model: str, dtype: str, device: "torch.device") -> Any:

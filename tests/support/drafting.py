@@ -9,7 +9,6 @@ from drafter_svc.drafter import DraftSession
 from specgate.runtime.attention.reference import varlen_attention
 from specgate.runtime.attention.varlen import VarlenKernel
 from specgate.runtime.cuda.decoder.drafting import StackedDecoder, StepLauncher
-from specgate.runtime.cuda.graphs import EagerCapturer
 from specgate.runtime.engine.draft_check import add_drafter, stack_decoder
 from specgate.runtime.engine.engine import Engine
 from specgate.runtime.engine.model_runner import ModelRunner
@@ -17,6 +16,7 @@ from specgate.runtime.engine.self_check import prepare
 from specgate.types import DraftRequest, Proposal
 from tests.support.models import load_float32, quiet
 from tests.support.sessions import VOCAB_SIZE, Ids, make_spec
+from tests.support.tape import EagerCapturer
 from tests.support.torch_decoder import TorchDecoder
 
 GAMMA = 5

@@ -1,4 +1,4 @@
-"""Graphs without a GPU: what a forward does is recorded operation by operation, and replayed on the same memory."""
+"""Graphs without a GPU: a forward is called again, or its operations are recorded and replayed on the same memory."""
 
 from collections.abc import Callable
 from typing import Any
@@ -12,6 +12,15 @@ from specgate.runtime.cuda.graphs import Replay
 _aten = torch.ops.aten
 _READ_ON_THE_HOST = {_aten.item.default, _aten._local_scalar_dense.default, _aten.is_nonzero.default,
                       _aten.nonzero.default, _aten.masked_select.default}  # fmt: skip
+
+
+class EagerCapturer:
+    """Replays by calling the function again: the same buffers and padding where there are no graphs."""
+
+    def capture(self, function: Callable[[], object]) -> Replay:
+        """Run once, as a capture does, and return the function itself."""
+        function()
+        return function
 
 
 class TapeCapturer:

@@ -87,15 +87,6 @@ def _set_sync_debug_mode(mode: int | str) -> None:
         torch.cuda.set_sync_debug_mode(mode)
 
 
-class EagerCapturer:
-    """Replays by calling the function again: the same buffers and padding where there are no graphs."""
-
-    def capture(self, function: Callable[[], object]) -> Replay:
-        """Run once, as a capture does, and return the function itself."""
-        function()
-        return function
-
-
 class Bucket(NamedTuple):
     """Batches of up to so many sequences, of up to ``width`` rows each.
 

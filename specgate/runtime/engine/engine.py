@@ -87,10 +87,6 @@ class Engine:
         """Microseconds since the last forward began: for a task, the one whose logits it was just given."""
         return int((time.monotonic() - self._forward_start_s) * 1e6)
 
-    @property
-    def num_jobs(self) -> int:
-        return len(self._ready) + self._inbox.qsize()
-
     async def run(self, task: Task[T]) -> T:
         """Run a task to its end and return its result. Cancelling closes the task at its next step.
 

@@ -1,12 +1,9 @@
 """How many tokens the KV pages may hold, by the memory that is free once the weights are there."""
 
-import os
-from pathlib import Path
-from typing import NamedTuple
-
 import torch
 
 from specgate.errors import ResourceExhausted
+from specgate.memory import available_bytes
 from specgate.runtime.engine.model_runner import ModelRunner
 
 CUDA_SHARE = 0.8
@@ -15,23 +12,6 @@ CPU_SHARE = 0.25
 """Of a machine's free memory, where draft, target and others live side by side."""
 COLD_FACTOR = 2
 """For every session at its longest, so much again: what is freed stays to be shared."""
-_MEMINFO = Path("/proc/meminfo")
-
-
-class Cgroup(NamedTuple):
-    """Files of a container's memory limit, and the name of what its page cache could give back."""
-
-    limit: Path
-    usage: Path
-    stat: Path
-    reclaimable: str
-
-
-_V2, _V1 = Path("/sys/fs/cgroup"), Path("/sys/fs/cgroup/memory")
-_CGROUPS = (
-    Cgroup(_V2 / "memory.max", _V2 / "memory.current", _V2 / "memory.stat", "inactive_file"),
-    Cgroup(_V1 / "memory.limit_in_bytes", _V1 / "memory.usage_in_bytes", _V1 / "memory.stat", "total_inactive_file"),
-)
 
 
 def fitting_kv_tokens(runner: ModelRunner, max_sessions: int, memory_share: float = 1.0) -> int:
@@ -58,30 +38,4 @@ def _spare_bytes(device: torch.device, memory_share: float) -> float:
     if device.type == "cuda":
         free, total = torch.cuda.mem_get_info(device)
         return CUDA_SHARE * min(free, memory_share * total - torch.cuda.memory_reserved(device))
-    return CPU_SHARE * _available_bytes()
-
-
-def _available_bytes() -> int:
-    """Return what the machine, and the container that we may be in, has left."""
-    if _MEMINFO.exists():
-        available = _field(_MEMINFO, "MemAvailable") << 10
-    else:
-        available = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    return min([available, *(_left_in(cgroup) for cgroup in _CGROUPS if _is_limited(cgroup))])
-
-
-def _is_limited(cgroup: Cgroup) -> bool:
-    return cgroup.limit.exists() and cgroup.limit.read_text(encoding="ascii").strip() != "max"
-
-
-def _left_in(cgroup: Cgroup) -> int:
-    limit, usage = (int(path.read_text(encoding="ascii")) for path in (cgroup.limit, cgroup.usage))
-    return limit - usage + _field(cgroup.stat, cgroup.reclaimable)
-
-
-def _field(path: Path, name: str) -> int:
-    """Return the number after ``name`` in a file of names and numbers; 0 where it is not there."""
-    for line in path.read_text(encoding="ascii").splitlines():
-        if line.split()[:1] in ([name], [f"{name}:"]):
-            return int(line.split()[1])
-    return 0
+    return CPU_SHARE * available_bytes()

@@ -88,7 +88,6 @@ def test_every_command_and_flag_has_a_help_text_without_brackets_which_would_be_
         ("bench --long-prompt 0", "--long-prompt: 0 is outside"),
         ("bench --added-delay-ms 501", "--added-delay-ms: 501.0 is outside"),
         ("bench --added-delay-ms 1 --assisted", "--assisted: does not go with --added-delay-ms"),
-        ("bench --observed --rate 1", "--observed: does not go with --added-delay-ms, --concurrency"),
         ("bench --added-delay-ms 1 --rate 1", "--added-delay-ms: does not go with --concurrency"),
         ("bench --added-delay-ms 1 --tls-ca c --verifier a:1", "--added-delay-ms: does not go with --tls-ca"),
         ("generate x --in-process --verifier a:1", "--verifier: does not go with both models in one process"),

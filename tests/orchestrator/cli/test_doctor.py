@@ -12,11 +12,11 @@ import pytest
 from transformers import AutoConfig
 
 from orchestrator.cli.findings import Finding, Status
-from orchestrator.cli.machine import Gpu, Machine, check_library, check_machine, check_memory
+from orchestrator.cli.machine import Gpu, Machine, check_library, check_machine, check_memory, look_around
 from orchestrator.cli.model_checks import check_architecture, check_pair, check_tokenizer
 from orchestrator.cli.model_facts import ModelFacts, count_parameters
 from orchestrator.cli.service_checks import ask_services
-from specgate import cpu_library
+from specgate import cpu_library, memory
 from specgate.cpu_library import VARIABLE
 from tests.support.fake_services import model_info, serving
 from tests.support.models import TOKENIZER_SIZE, rewrite_json, write_llama
@@ -184,18 +184,33 @@ def test_memory() -> None:
     assert "fewer --kv-tokens" in tight.advice
 
 
+def test_in_a_container_its_limit_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, text in {"limit": "4000", "usage": "1000", "stat": "inactive_file 500"}.items():
+        (tmp_path / name).write_text(text, "ascii")
+    cgroup = memory.Cgroup(tmp_path / "limit", tmp_path / "usage", tmp_path / "stat", "inactive_file")
+    monkeypatch.setattr(memory, "_CGROUPS", (cgroup,))
+    assert look_around().free_bytes == 3500
+
+
+def test_the_context_is_what_a_service_would_have(pair: Path) -> None:
+    one_each = {"short_factor": [1.0] * 64, "long_factor": [2.0] * 64}
+    rope = {"rope_type": "longrope", "rope_theta": 1e4, "factor": 4.0, "original_max_position_embeddings": 128}
+    config = AutoConfig.for_model("llama", rope_parameters={**rope, **one_each})
+    assert ModelFacts.of_folder("target", pair / "target", config).context_length == 128
+
+
 def test_one_core_and_an_unusable_gpu_are_warnings() -> None:
-    cores, device = check_machine(Machine(1, None, has_driver=True), "auto")
+    cores, device = check_machine(Machine(1, 0, has_driver=True), "auto")
     assert (cores.status, device.status) == (Status.WARNING, Status.WARNING)
 
 
 def test_the_library_that_computes_on_the_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cpu_library, "load", lambda: SimpleNamespace(specgate_cpu_best=lambda: 2))
     monkeypatch.delenv(VARIABLE, raising=False)
-    best = check_library(Machine(2, None), "auto")
+    best = check_library(Machine(2, 0), "auto")
     assert (best.status, best.message) == (Status.OK, "computes on the CPU, with avx512")
     monkeypatch.setenv(VARIABLE, "neon")
-    wrong = check_library(Machine(2, None), "auto")
+    wrong = check_library(Machine(2, 0), "auto")
     assert wrong.status is Status.PROBLEM
     assert f"{VARIABLE}: this processor lacks 'neon'" in wrong.message
 
@@ -210,7 +225,7 @@ def test_without_the_library_the_reason_is_told(
     """It is a warning where a CPU computes."""
     monkeypatch.setattr(cpu_library, "library_path", lambda: tmp_path / "nowhere")
     monkeypatch.setattr(cpu_library, "load", lambda: None)
-    finding = check_library(Machine(2, None, gpus), device)
+    finding = check_library(Machine(2, 0, gpus), device)
     assert finding.status is status
     assert "torch computes" in finding.message
     assert "install a C compiler" in finding.message

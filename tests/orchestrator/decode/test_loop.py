@@ -7,7 +7,6 @@ import pytest
 
 from orchestrator.decode.loop import decode
 from orchestrator.decode.output_text import OutputText
-from orchestrator.decode.plain_loop import decode_plainly
 from orchestrator.decode.session import Session
 from orchestrator.policy.gates import AlwaysDraft, Progress, TargetAlone, TargetConfidence
 from orchestrator.services.reattach import NoDrafter
@@ -15,6 +14,7 @@ from specgate.types import ALWAYS_SOLO, DraftMethod, FinishReason, RoundPlan, Ro
 from tests.orchestrator.decode.support import parties, within
 from tests.support.decoding import PROMPT, emitted, make_spec, run, target_alone
 from tests.support.fakes import EOS_TOKEN_ID
+from tests.support.plain_loop import decode_plainly
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,6 @@ from specgate.runtime.attention import kernels
 from specgate.runtime.attention.interface import Kernel
 from specgate.runtime.attention.kernels import FusedAttention
 from specgate.runtime.attention.reference import varlen_attention
-from specgate.runtime.cuda.graphs import EagerCapturer
 from specgate.runtime.engine.model_runner import ModelRunner
 from specgate.runtime.engine.serving_path import build
 from specgate.runtime.engine.sizing import COLD_FACTOR
@@ -29,6 +28,7 @@ from specgate.service.replica import Replica
 from specgate.types import Attention, ModelInfo, SamplingParams, SessionSpec, Verification
 from tests.support.models import load_float32, quiet, write_llama
 from tests.support.orchestrating import dialing
+from tests.support.tape import EagerCapturer
 
 SPEC = SessionSpec((1, 2, 3), SamplingParams(), 7, Verification.SHARED_NOISE, 16, vocab_size=64)
 

@@ -11,7 +11,7 @@ from specgate.runtime.attention.kernels import kernels_for
 from specgate.runtime.attention.paged_sdpa import PagedSdpaKernel
 from specgate.runtime.attention.reference import varlen_attention
 from specgate.runtime.attention.varlen import VarlenAttention, VarlenKernel
-from specgate.runtime.cuda.graphs import Bucket, CudaCapturer, EagerCapturer, buckets_for
+from specgate.runtime.cuda.graphs import Bucket, CudaCapturer, buckets_for
 from specgate.runtime.engine.graph_check import add_graphs
 from specgate.runtime.engine.model_runner import ModelRunner
 from specgate.runtime.engine.self_check import prepare
@@ -27,7 +27,7 @@ from tests.support.models import (
     write_llama,
     write_model,
 )
-from tests.support.tape import TapeCapturer, one_operation
+from tests.support.tape import EagerCapturer, TapeCapturer, one_operation
 from tests.support.traffic import Traffic, compare_with_eager
 
 SLIDING: dict[str, Any] = {"sliding_window": 8, "layer_types": ["sliding_attention", "full_attention"]}

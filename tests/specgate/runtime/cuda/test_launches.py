@@ -8,7 +8,7 @@ from specgate.runtime.attention import interface
 from specgate.runtime.attention.kernels import torch_varlen
 from specgate.runtime.attention.varlen import VarlenKernel
 from specgate.runtime.cuda.fused_layers import fuse_with
-from specgate.runtime.cuda.graphs import EagerCapturer, buckets_for
+from specgate.runtime.cuda.graphs import buckets_for
 from specgate.runtime.engine.model_runner import ModelRunner
 from specgate.runtime.loading import LoadedModel
 from specgate.runtime.norms import fuse_norms
@@ -16,7 +16,7 @@ from specgate.runtime.scheduler import Rows
 from tests.support import torch_elementwise
 from tests.support.counting import LaunchCount
 from tests.support.models import quiet, skip_without_varlen
-from tests.support.tape import one_operation
+from tests.support.tape import EagerCapturer, one_operation
 
 VOCAB, CONTEXT_LENGTH, PAGE_SIZE = 256, 512, 256
 KERNELS_A_LAYER = 40

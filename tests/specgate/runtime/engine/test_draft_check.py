@@ -14,13 +14,13 @@ from specgate.runtime.cuda.decoder.buffers import DraftBatch, Workspace
 from specgate.runtime.cuda.decoder.drafting import StepLauncher
 from specgate.runtime.cuda.decoder.shape import DecoderShape, DraftTiles
 from specgate.runtime.cuda.decoder.weights import StackedWeights
-from specgate.runtime.cuda.graphs import EagerCapturer
 from specgate.runtime.engine.draft_check import add_drafter, stack_decoder
 from specgate.runtime.engine.model_runner import ModelRunner
 from specgate.runtime.engine.self_check import prepare
 from specgate.runtime.engine.serving_path import build
 from tests.support.drafting import stacked
 from tests.support.models import load_float32, quiet, write_llama, write_model
+from tests.support.tape import EagerCapturer
 from tests.support.torch_decoder import TorchDecoder
 
 

@@ -10,11 +10,11 @@ from specgate.runtime.attention.kernels import kernels_for
 from specgate.runtime.attention.paged_sdpa import PagedSdpaKernel
 from specgate.runtime.attention.reference import varlen_attention
 from specgate.runtime.attention.varlen import VarlenKernel
-from specgate.runtime.cuda.graphs import EagerCapturer
 from specgate.runtime.engine.model_runner import ModelRunner
 from specgate.runtime.engine.serving_path import build, why_slow
 from specgate.runtime.loading import LoadedModel, load
 from tests.support.models import load_float32, quiet, write_llama
+from tests.support.tape import EagerCapturer
 
 
 @pytest.fixture(scope="module")

@@ -1,6 +1,5 @@
 """How many tokens the pages hold, by what a machine and a container say of their memory."""
 
-import os
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -8,9 +7,10 @@ from typing import Any
 import pytest
 import torch
 
+from specgate import memory
 from specgate.errors import ResourceExhausted
-from specgate.runtime.engine import sizing
-from specgate.runtime.engine.sizing import COLD_FACTOR, Cgroup, fitting_kv_tokens
+from specgate.memory import Cgroup
+from specgate.runtime.engine.sizing import COLD_FACTOR, fitting_kv_tokens
 
 MIB = 1 << 20
 BYTES_A_TOKEN = 1024
@@ -22,8 +22,8 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A machine with 64 MiB left, of which a quarter is to spare: 16,384 tokens."""
     (tmp_path / "meminfo").write_text("MemTotal:  900000 kB\nMemAvailable:  65536 kB\n", encoding="ascii")
     cgroup = Cgroup(tmp_path / "limit", tmp_path / "usage", tmp_path / "stat", "inactive_file")
-    monkeypatch.setattr(sizing, "_MEMINFO", tmp_path / "meminfo")
-    monkeypatch.setattr(sizing, "_CGROUPS", (cgroup,))
+    monkeypatch.setattr(memory, "_MEMINFO", tmp_path / "meminfo")
+    monkeypatch.setattr(memory, "_CGROUPS", (cgroup,))
     return tmp_path
 
 
@@ -65,13 +65,6 @@ def test_not_even_a_page_is_said(usage: int, machine: Path) -> None:
     write_cgroup(machine, str(40 * MIB), usage, 0)
     with pytest.raises(ResourceExhausted, match=r"a KV page takes 262144 bytes, and -?[0-9]+ are to spare"):
         fitting_kv_tokens(runner(), 16)
-
-
-def test_where_free_memory_is_not_told_it_is_a_share_of_all(machine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (machine / "meminfo").unlink()
-    told = {"SC_PHYS_PAGES": 16 * 1024, "SC_PAGE_SIZE": 4096}
-    monkeypatch.setattr(os, "sysconf", told.__getitem__)
-    assert fitting_kv_tokens(runner(), 16) == 16 * 1024
 
 
 @pytest.mark.parametrize(

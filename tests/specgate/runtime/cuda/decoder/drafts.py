@@ -11,7 +11,6 @@ import torch
 from specgate.runtime.cuda.decoder import launches
 from specgate.runtime.cuda.decoder.drafting import StackedDecoder, StepLauncher
 from specgate.runtime.cuda.decoder.shape import DraftTiles
-from specgate.runtime.cuda.graphs import EagerCapturer
 from specgate.runtime.engine.chain import Link
 from specgate.runtime.engine.model_runner import ModelRunner
 from specgate.runtime.one_call import Drafted
@@ -20,6 +19,7 @@ from specgate.runtime.scheduler import Rows
 from specgate.types import SamplingParams
 from tests.support.drafting import stacked
 from tests.support.models import write_llama
+from tests.support.tape import EagerCapturer
 
 VOCAB, CONTEXT_LENGTH, PAGE_SIZE = 101, 64, 8
 TILES = DraftTiles(QKV=16, OUT=16, GATE=32, DOWN=16, HEAD=32, KEYS=16, PARTS=2, CHOICE=64, PROGRAMS=4)

@@ -1,4 +1,4 @@
-"""Speculative decoding in its plainest form. Read it first: ``loop.decode`` commits the same tokens, only sooner."""
+"""Speculative decoding in its plainest form. Read it first: ``decode`` commits the same tokens, only sooner."""
 
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
@@ -14,8 +14,7 @@ async def decode_plainly(
 ) -> AsyncGenerator[Delta, None]:
     """Yield what each round commits: the drafter proposes ``gamma`` tokens, the verifier says which of them stand.
 
-    There is no gate, no lookahead and no failover: an error of either service ends the text. The tests of
-    ``loop.decode`` take it as their reference.
+    There is no gate, no lookahead and no failover: an error of either service ends the text.
     """
     while not session.finished:
         # A verdict commits one token more than it accepts.
