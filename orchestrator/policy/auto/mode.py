@@ -9,11 +9,13 @@ from orchestrator.policy.auto.history import History, TokenHistory
 from specgate.types import RoundRecord
 
 FIRST_VERDICTS, MOST_VERDICTS = 4, 128
-"""Verdicts from one search to the next, which takes some 5 ms: at first, and after drafting was begun or ended, which a
-few lucky probes may have done; then they double, up to so many of each session.
+"""Verdicts from one search to the next: at first, and after drafting was begun or ended, which a few lucky probes may
+have done; then they double, up to so many of each session, or more where forwards are short.
 """
+SEARCH_US = 5000.0
+"""Of a search, about. It runs beside the requests, and takes cores from them."""
 EXPLORED = 0.01
-"""Share of the time that probes may lose."""
+"""Share of the time that probes may lose; and that searches may take in the long run."""
 RUNNING_SHARE, FORGOTTEN_SHARE = 0.5, 0.1
 """Weight of what a running draft brought since the last search; and what is forgotten of it at one without."""
 _Case = tuple[int, int]
@@ -45,9 +47,8 @@ class ModeLearner:
         self._history = History()
         self._found: dict[_Case, RatedChoice] = {}
         """The current choices."""
-        self._searched_at: dict[_Case, int] = {}
-        self._turned_at = Counter[_Case]()
-        """Number of verdicts at the last search, and at the one that last began drafting or ended it."""
+        self._due_at, self._turned_at = Counter[_Case](), Counter[_Case]()
+        """Number of verdicts at the next search, and at the one that last began drafting or ended it."""
         self._num_verdicts = Counter[int]()
         self._credit_us = 0.0
         self._running = defaultdict[int, RunningPace](RunningPace)
@@ -69,12 +70,10 @@ class ModeLearner:
         Until that of so many sessions is found, that of the next fewer or more will do.
         """
         case = max_gamma, self.costs.load
-        last, num_verdicts = self._searched_at.get(case), self._num_verdicts[case[1]]
-        stood_for = (last or 0) - self._turned_at[case]
-        enough = min(max(stood_for, FIRST_VERDICTS), MOST_VERDICTS * self.costs.sessions)
-        is_due = last is None or num_verdicts - last >= enough
-        if is_due and (prices := self.prices()) is not None:
-            self._searched_at[case] = num_verdicts
+        now = self._num_verdicts[case[1]]
+        if now >= self._due_at[case] and (prices := self.prices()) is not None:
+            most = max(MOST_VERDICTS, int(SEARCH_US / EXPLORED / prices.alone_us)) * prices.sessions
+            self._due_at[case] = now + min(max(now - self._turned_at[case], FIRST_VERDICTS), most)
             # The first search runs at once: there is no choice to use meanwhile.
             is_first = all(one[0] != max_gamma for one in self._found)
             (at_once if is_first else self._pace)(self._search(prices, case))
@@ -116,7 +115,8 @@ class ModeLearner:
         prices = prices._replace(running_pace=running.pace)
         found = self._found[case] = yield from search(text, prices, case[0], choice)
         if choice is None or choice.drafts != found.choice.drafts:
-            self._turned_at[case] = self._searched_at[case]
+            self._turned_at[case] = self._num_verdicts[case[1]]
+            self._due_at[case] = self._turned_at[case] + FIRST_VERDICTS
 
 
 class RunningPace:
