@@ -16,9 +16,9 @@ from specgate.types import FinishReason
 
 
 class Presence(Protocol):
-    """Who counts the requests that run, and on how many verifiers."""
+    """Who counts the requests that run."""
 
-    def enter(self, verifier: str = "") -> None: ...
+    def enter(self) -> None: ...
     def leave(self) -> None: ...
 
 
@@ -87,8 +87,6 @@ class Generation:
             self._presence.enter()
         try:
             await self._open()
-            if self._presence is not None:
-                self._presence.enter(self._verifier.endpoint)
             async with aclosing(decode(self._session, self._drafter, self._verifier, self._policy)) as deltas:
                 async for delta in deltas:
                     self._text.append(delta.text)

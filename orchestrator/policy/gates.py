@@ -126,7 +126,7 @@ class Policy(Protocol):
     def plan(self, session: Progress) -> RoundPlan: ...
 
     def plan_ahead(self, session: Progress) -> ExpectedPlan | None:
-        """Return what ``plan`` will return for the next round; None if that is unknown. Changes no state.
+        """Return what ``plan`` will return for the next round; None if that is unknown. It may begin a search.
 
         ``plan`` is still called for every round.
 

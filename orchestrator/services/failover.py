@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import time
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from dataclasses import replace
 
@@ -37,11 +37,23 @@ _log = logging.getLogger(__name__)
 
 
 class FailoverVerifier:
-    """The port's ``Verifier`` over the verifiers of a pool. Each starts from what the session has committed."""
+    """The port's ``Verifier`` over the verifiers of a pool. Each starts from what the session has committed.
 
-    def __init__(self, pool: Pool, dialer: VerifierDialer, session: Session, timeouts: Timeouts) -> None:
+    Args:
+        on_attach: is told the endpoint of each.
+    """
+
+    def __init__(
+        self,
+        pool: Pool,
+        dialer: VerifierDialer,
+        session: Session,
+        timeouts: Timeouts,
+        on_attach: Callable[[str], None] = lambda endpoint: None,
+    ) -> None:
         self._pool = pool
         self._dialer = dialer
+        self._on_attach = on_attach
         self._session = session
         self._timeouts = timeouts
         self._attached: SessionLease[Verifier] | None = None
@@ -53,11 +65,6 @@ class FailoverVerifier:
         self._running: RunningDraft | None = None
         self._num_failures = 0
         self._closed = False
-
-    @property
-    def endpoint(self) -> str:
-        """Of the attached verifier; empty without one."""
-        return self._attached.lease.endpoint if self._attached is not None else ""
 
     async def open(self) -> None:
         """Attach for the first time. A verifier that is full or gone is passed over for another, without waiting.
@@ -230,6 +237,7 @@ class FailoverVerifier:
         if self._closed:
             await self.close()
             self._check_wanted()
+        self._on_attach(lease.endpoint)
 
     async def _detach(self, attached: SessionLease[Verifier], *, failed: bool = False) -> bool:
         """Give the session back; return False where this was done before."""

@@ -34,7 +34,9 @@ class Run:
         self.dialer = dialer
         self.drafters, self.verifiers = FakePool(), FakePool()
         self.drafter = ReattachingDrafter(self.drafters, dialer, self.session, timeouts)
-        self.verifier = FailoverVerifier(self.verifiers, dialer, self.session, timeouts)
+        self.attached: list[str] = []
+        """The endpoints of the verifiers that it was on."""
+        self.verifier = FailoverVerifier(self.verifiers, dialer, self.session, timeouts, self.attached.append)
         inner: Policy = AlwaysDraft(4) if gate is None else TargetConfidence(4, gate)
         self.policy = WithinLimits(inner, self.drafter)
 

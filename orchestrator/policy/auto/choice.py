@@ -219,8 +219,10 @@ def search(
         probe_us = lost * prices.longest_run * prices.alone_us + prices.round_trip_us
     else:
         probe_us = lost * shared(simulate(text, opened), prices).cycle_us
-    # Nothing is tried that would not pay if all of it was accepted.
-    full = max(worth(RoundCounts(gamma + 1, 1, 0, gamma), prices) for gamma in gammas)
+    # Nothing is tried that would not pay if all of it was accepted, as fast as was told: it may be slow for a while.
+    overhead_us, token_us = map(min, prices.told_us, (prices.overhead_us, prices.token_us))
+    hoped = prices._replace(overhead_us=overhead_us, token_us=token_us)
+    full = max(worth(RoundCounts(gamma + 1, 1, 0, gamma), hoped) for gamma in gammas)
     row_us = max(prices.draft_us, prices.forward_us(1 + max_gamma) / (1 + max_gamma)) if prices.far else math.inf
     probe_us = probe_us if full > rates[alone] or row_us < prices.alone_us else math.inf
     return RatedChoice(best, rates[best], probe_us, prices.longest_run, prices.ahead(best.gamma))

@@ -1,5 +1,6 @@
 """Costs of a round in microseconds: first those that the services measured at load, then those of verdicts."""
 
+import math
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from itertools import pairwise
@@ -31,12 +32,9 @@ MOST_OFF = 4.0
 
 
 class _Seen(NamedTuple):
-    """Number of a session's last verdict, its verifier, the mean batch size of its forwards, and the length of its
-    text.
-    """
+    """Number of a session's last verdict, the mean batch size of its forwards, and the length of its text."""
 
     at: int
-    verifier: str = ""
     batch: float = 0.0
     length: int = 0
 
@@ -70,8 +68,8 @@ class Prices(NamedTuple):
     is a token of all of them without drafting; a working drafter slows the target on shared cores. A running
     draft brings a token every ``draft_us``, the first one ``round_trip_us`` after the verdict that it goes on from; a
     text with one takes ``running_pace`` times as long as that says. The verdicts of a run come ``message_us`` apart at
-    the least. ``drafter_price`` None: a session is to be fast;
-    else tokens are to be cheap, and a second of the drafter costs so much of one of the verifier.
+    the least. ``told_us`` are overhead and draft token as they were before the first round. ``drafter_price`` None: a
+    session is to be fast; else tokens are to be cheap, and a second of the drafter costs so much of one of the verifier.
     """
 
     target: Sequence[ForwardCost]
@@ -85,6 +83,7 @@ class Prices(NamedTuple):
     round_trip_us: float = 0.0
     running_pace: float = 1.0
     message_us: float = 0.0
+    told_us: tuple[float, float] = (math.inf, math.inf)
     drafter_price: float | None = None
 
     def forward_us(self, rows: float, sessions: float = 1.0) -> float:
@@ -139,6 +138,8 @@ class Costs:
         """Verdicts, and the number of the last one of a round that had work for a drafter."""
         self._present: dict[int, _Seen] = {}
         """By session; the least recently seen is first."""
+        self._verifiers: dict[int, str] = {}
+        """Endpoints by session, of those that have stopped reading, too."""
         self.sessions = 1
         """Sessions that share a verifier, those of other gateways included."""
 
@@ -175,18 +176,20 @@ class Costs:
             us = max(timing.round_us + timing.read_us - verdict.verify_us, 0)
             self._besides[self.load].add((1, gamma * self._draft_factor(record.length)), us / self._unit_us, weight)
 
-    def enter(self, session: int, verifier: str = "") -> None:
-        """Count a session from now on: many that begin at once share the verifier before any of them has a verdict.
+    def enter(self, session: int) -> None:
+        """Count a session from now on: many that begin at once share the verifier before any of them has a verdict."""
+        self._present[session] = _Seen(self._num_verdicts)
+        self._count()
 
-        Args:
-            verifier: its endpoint, once it is known.
-        """
-        self._present[session] = _Seen(self._num_verdicts, verifier)
+    def attached(self, session: int, verifier: str) -> None:
+        """From now on this endpoint serves a session."""
+        self._verifiers[session] = verifier
         self._count()
 
     def leave(self, session: int) -> None:
         """Stop counting a session."""
         self._present.pop(session, None)
+        self._verifiers.pop(session, None)
         self._count()
 
     def now(self) -> Prices | None:
@@ -204,9 +207,10 @@ class Costs:
         target = tuple(one.at(length) for one in self._target)
         rounds_us = session * unit_us, overhead * unit_us, token * unit_us * self._draft_factor(length)
         draft_us = forward_us(draft, 1) * self._draft_factor(length) if (draft := self._measured.draft) else 0.0
+        told_us = self._round_prior[0][0] * unit_us, self._round_prior[0][1] * unit_us * self._draft_factor(length)
         sessions, message_us, price = self.sessions, self._messages.us, self._drafter_price
-        away_us = draft_us * sessions, self._measured.round_trip_us
-        prices = Prices(target, pace, *rounds_us, 0.0, sessions, *away_us, message_us=message_us, drafter_price=price)
+        away_us = draft_us * sessions, self._measured.round_trip_us, 1.0, message_us, told_us
+        prices = Prices(target, pace, *rounds_us, 0.0, sessions, *away_us, price)
         quiet_pace, quiet_session = self._alone.solve()
         quiet = prices._replace(pace=quiet_pace, session_us=quiet_session * unit_us)
         # No drafter at work makes a forward slower, whatever is guessed of many sessions that were never seen alone.
@@ -248,7 +252,7 @@ class Costs:
         seen = self._present.pop(session, _Seen(0))
         mean = seen.batch or batch
         mean += BATCH_SHARE * (batch - mean)
-        self._present[session] = _Seen(self._num_verdicts, seen.verifier, mean, length)
+        self._present[session] = _Seen(self._num_verdicts, mean, length)
         limit = self._num_verdicts - max(NUM_RECENT, 4 * len(self._present))
         while self._present[first := next(iter(self._present))].at <= limit:
             del self._present[first]
@@ -257,7 +261,7 @@ class Costs:
     def _count(self) -> None:
         present = self._present.values()
         # (One that has no verifier yet will get one of those.)
-        num_verifiers = len({one.verifier for one in present if one.verifier}) or 1
+        num_verifiers = len(set(self._verifiers.values())) or 1
         self.sessions = max(1, round(len(present) / num_verifiers), *(round(one.batch) for one in present))
 
 

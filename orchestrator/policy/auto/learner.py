@@ -73,9 +73,13 @@ class Observer:
     def __call__(self, record: RoundRecord, /) -> None:
         self.mode.observe(self.session, record)
 
-    def enter(self, verifier: str = "") -> None:
-        """Count the session from now on, as its first verdict does at the latest; again once its verifier is known."""
-        self.mode.costs.enter(self.session, verifier)
+    def enter(self) -> None:
+        """Count the session from now on, which its first verdict does at the latest."""
+        self.mode.costs.enter(self.session)
+
+    def attached(self, verifier: str) -> None:
+        """Count the session at this endpoint from now on."""
+        self.mode.costs.attached(self.session, verifier)
 
     def leave(self) -> None:
         self.mode.costs.leave(self.session)

@@ -16,6 +16,8 @@ SEARCH_US = 5000.0
 """Of a search, about. It runs beside the requests, and takes cores from them."""
 EXPLORED = 0.01
 """Share of the time that probes may lose; and that searches may take in the long run."""
+COPIED_SHARE = 0.02
+"""Weight of a new verdict in how often there is a copy to judge."""
 RUNNING_SHARE, FORGOTTEN_SHARE = 0.5, 0.1
 """Weight of what a running draft brought since the last search; and what is forgotten of it at one without."""
 _Case = tuple[int, int]
@@ -47,10 +49,13 @@ class ModeLearner:
         self._history = History()
         self._found: dict[_Case, RatedChoice] = {}
         """The current choices."""
+        self._searching = set[_Case]()
         self._due_at, self._turned_at = Counter[_Case](), Counter[_Case]()
         """Number of verdicts at the next search, and at the one that last began drafting or ended it."""
         self._num_verdicts = Counter[int]()
         self._credit_us = 0.0
+        self.copied = 1.0
+        """The share of verdicts that had a copy to judge, of those that could."""
         self._running = defaultdict[int, RunningPace](RunningPace)
         """These and the numbers of verdicts are by load."""
 
@@ -58,6 +63,8 @@ class ModeLearner:
         """Learn from one verdict; an empty one is ignored."""
         if record.num_tokens:
             self._credit_us += EXPLORED * (record.timing.round_us or record.verdict.verify_us)
+            if record.plan.running_gamma:
+                self.copied += COPIED_SHARE * ((not record.undrafted) - self.copied)
             if not (self._copies and record.undrafted):
                 self._history.add(record)
             self.costs.observe(session, record)
@@ -71,7 +78,9 @@ class ModeLearner:
         """
         case = max_gamma, self.costs.load
         now = self._num_verdicts[case[1]]
-        if now >= self._due_at[case] and (prices := self.prices()) is not None:
+        is_due = now >= self._due_at[case] and case not in self._searching
+        if is_due and (prices := self.prices()) is not None:
+            self._searching.add(case)
             most = max(MOST_VERDICTS, int(SEARCH_US / EXPLORED / prices.alone_us)) * prices.sessions
             self._due_at[case] = now + min(max(now - self._turned_at[case], FIRST_VERDICTS), most)
             # The first search runs at once: there is no choice to use meanwhile.
@@ -113,7 +122,10 @@ class ModeLearner:
         runs = choice if choice is not None and choice.running and choice.drafts else None
         running.learn(1 / rate(text, runs, prices) if runs else None)
         prices = prices._replace(running_pace=running.pace)
-        found = self._found[case] = yield from search(text, prices, case[0], choice)
+        try:
+            found = self._found[case] = yield from search(text, prices, case[0], choice)
+        finally:
+            self._searching.discard(case)
         if choice is None or choice.drafts != found.choice.drafts:
             self._turned_at[case] = self._num_verdicts[case[1]]
             self._due_at[case] = self._turned_at[case] + FIRST_VERDICTS

@@ -44,7 +44,8 @@ class Auto:
         self._probes_left -= is_closed and self._drafter.available
         if choice.running:
             return self._gated(found._replace(choice=choice.opened), 0, session)
-        return RoundPlan(choice.gamma, choice.stop_below, prepare=choice.gamma)
+        # After the last one nothing needs preparing; 0 would let the drafter decide.
+        return RoundPlan(choice.gamma, choice.stop_below, prepare=choice.gamma if self._probes_left else 1)
 
     def plan_ahead(self, session: Progress) -> ExpectedPlan | None:
         """Return the next round's plan if it follows the current choice; None during a probe."""
@@ -61,8 +62,9 @@ class Auto:
         if found is None or not self._longest_copy:
             return found
         choice = found.choice._replace(gamma=self._longest_copy, running=True, leaves_poor=False)
-        # A probe of it is a run, too.
-        return found._replace(choice=choice, probe_us=found.probe_us * found.longest_run, ahead=choice.gamma)
+        # A probe of it is a run, too, and costs what its copies do.
+        num_copies = max(self._mode.copied * found.longest_run, 1.0)
+        return found._replace(choice=choice, probe_us=found.probe_us * num_copies, ahead=choice.gamma)
 
     def _probes(self, found: RatedChoice, session: Progress) -> bool:
         """Return whether this round is a probe; begin one when it is due."""

@@ -354,6 +354,18 @@ async def test_auto_learns_from_the_rounds_of_all_requests_and_those_that_broke_
     assert prices.sessions == 1
 
 
+async def test_requests_on_two_verifiers_do_not_share_one() -> None:
+    async with serving("verifier") as one, serving("verifier") as other, connected([one, other]) as orchestrator:
+        generations = [orchestrator.generate(REQUEST) for _ in range(4)]
+        texts = [aiter(generation) for generation in generations]
+        for text in texts:
+            await anext(text)
+        assert orchestrator.learner.costs.sessions == 2
+        for generation in generations:
+            await generation.aclose()
+        assert orchestrator.learner.costs.sessions == 1
+
+
 DEAR = (ForwardCost(1, 1000), ForwardCost(8, 1400))
 
 

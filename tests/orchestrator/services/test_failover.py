@@ -55,6 +55,11 @@ async def test_what_is_cached_of_the_prompt_is_told_by_who_read_it(at: int, cach
     assert [delta.cached_tokens for delta in deltas] == [cached_tokens] + [0] * (len(deltas) - 1)
 
 
+async def test_whoever_counts_sessions_is_told_of_each_verifier() -> None:
+    one = await exact(Run(FakeDialer(verifiers=(verifier(at5=Fault.DIE), verifier()))))
+    assert len(one.attached) == 2
+
+
 def broken(error: SpecgateError | None = None, after: int = 0, **changes: object) -> type[FakeVerifier]:
     """A verifier that raises ``error`` after so many verdicts, and whose verdicts have ``changes``."""
 

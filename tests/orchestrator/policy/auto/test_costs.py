@@ -165,8 +165,11 @@ def test_sessions_are_those_of_a_verifier() -> None:
         costs.enter(session)
     assert costs.sessions == 8
     for session in range(8):
-        costs.enter(session, f"verifier {session % 4}")
+        costs.attached(session, f"verifier {session % 4}")
         costs.observe(session, a_round())
+    assert costs.sessions == 2
+    for number in range(400):  # Seven stall, and go on.
+        costs.observe(0 if number < 300 else number % 8, a_round())
     assert costs.sessions == 2
     for session in range(4):
         costs.leave(session)

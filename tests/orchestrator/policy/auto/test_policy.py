@@ -111,6 +111,13 @@ def test_a_draft_that_is_too_dear_even_if_it_always_agreed_is_never_tried() -> N
     assert not any(drive(learner, all_stand, 4000, draft_us=FORWARD_US))
 
 
+def test_a_drafter_that_was_slow_for_a_while_is_tried_again() -> None:
+    learner = Learner(measured)
+    drive(learner, all_stand, 1000, draft_us=20 * DRAFT_US)
+    assert not any(drive(learner, all_stand, 4))
+    assert sum(drive(learner, all_stand, 8000)[-20:]) > 100
+
+
 def test_a_probe_waits_until_the_prompt_that_the_drafter_must_read_is_paid_for() -> None:
     """The longer the text, the dearer it is to ask a drafter that has read nothing of it."""
     tried = []
@@ -270,16 +277,32 @@ def test_many_sessions_make_drafting_dearer() -> None:
 
 
 def test_searches_of_a_running_session_are_few_and_left_to_the_pace() -> None:
-    queued: list[object] = []
+    queued: list[Iterator[None]] = []
     learner = Learner(measured, queued.append)
     policy, observer = learner.policy(REQUEST, THERE), an_observer(learner)
     first = policy.plan(Progress())
     assert first.gamma > 0
     assert not queued
+    num_searches = 0
     for _ in range(1000):
-        observer(a_round(first.gamma, 0, plan=first))
+        observer(a_round(first.gamma, first.gamma, plan=first))
         assert policy.plan(Progress(SURE)).gamma > 0
-    assert 10 < len(queued) < 20, "a search takes longer than a round"
+        num_searches += len(queued)
+        while queued:
+            at_once(queued.pop())
+    assert 10 < num_searches < 20, "a search takes longer than a round"
+
+
+def test_a_search_that_takes_long_is_the_only_one() -> None:
+    queued: list[Iterator[None]] = []
+    learner = Learner(measured, queued.append)
+    policy, observer = learner.policy(REQUEST, THERE), an_observer(learner)
+    for _ in range(2):
+        for _ in range(100):
+            plan = policy.plan(Progress(SURE))
+            observer(a_round(4, plan=plan))
+        assert len(queued) == 1
+        at_once(queued.pop())
 
 
 def far_learner() -> Learner:
