@@ -69,7 +69,7 @@ class Prices(NamedTuple):
     draft brings a token every ``draft_us``, the first one ``round_trip_us`` after the verdict that it goes on from; a
     text with one takes ``running_pace`` times as long as that says. The verdicts of a run come ``message_us`` apart at
     the least. ``told_us`` are overhead and draft token as they were before the first round. ``drafter_price`` None: a
-    session is to be fast; else tokens are to be cheap, and a second of the drafter costs so much of one of the verifier.
+    session is to be fast; else tokens are to be cheap: a second of the drafter costs so much of one of the verifier.
     """
 
     target: Sequence[ForwardCost]
@@ -209,8 +209,8 @@ class Costs:
         draft_us = forward_us(draft, 1) * self._draft_factor(length) if (draft := self._measured.draft) else 0.0
         told_us = self._round_prior[0][0] * unit_us, self._round_prior[0][1] * unit_us * self._draft_factor(length)
         sessions, message_us, price = self.sessions, self._messages.us, self._drafter_price
-        away_us = draft_us * sessions, self._measured.round_trip_us, 1.0, message_us, told_us
-        prices = Prices(target, pace, *rounds_us, 0.0, sessions, *away_us, price)
+        away_us = draft_us * sessions, self._measured.round_trip_us
+        prices = Prices(target, pace, *rounds_us, 0.0, sessions, *away_us, 1.0, message_us, told_us, price)
         quiet_pace, quiet_session = self._alone.solve()
         quiet = prices._replace(pace=quiet_pace, session_us=quiet_session * unit_us)
         # No drafter at work makes a forward slower, whatever is guessed of many sessions that were never seen alone.

@@ -113,9 +113,13 @@ def test_a_draft_that_is_too_dear_even_if_it_always_agreed_is_never_tried() -> N
 
 def test_a_drafter_that_was_slow_for_a_while_is_tried_again() -> None:
     learner = Learner(measured)
-    drive(learner, all_stand, 1000, draft_us=20 * DRAFT_US)
-    assert not any(drive(learner, all_stand, 4))
-    assert sum(drive(learner, all_stand, 8000)[-20:]) > 100
+    observer = an_observer(learner)
+    for _ in range(200):
+        observer(a_round(4, 4, draft_us=20 * DRAFT_US))
+    observer.leave()
+    gammas = drive(learner, all_stand, 12_000)
+    assert not any(gammas[2:64])  # (After a probe.)
+    assert sum(gammas[-20:]) > 100
 
 
 def test_a_probe_waits_until_the_prompt_that_the_drafter_must_read_is_paid_for() -> None:
