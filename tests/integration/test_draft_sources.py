@@ -15,7 +15,7 @@ from orchestrator.policy.gates import Gate
 from specgate.runtime import short_head
 from specgate.types import DraftMethod, SamplingParams, Verification
 from tests.support import guessing_drafter
-from tests.support.orchestrating import connected, expect_texts, num_prepared, run_all
+from tests.support.orchestrating import connected, expect_texts, run_all
 from tests.support.services import HELD_OUT_PROMPTS, PAIR, Service, copying_and_skipping, running
 
 GREEDY, NOISY = SamplingParams(temperature=0.0), SamplingParams(temperature=0.7, top_p=0.9)
@@ -66,7 +66,7 @@ async def test_the_text_is_that_of_the_target_alone(
     alone = [GenerationRequest(one, sampling, max_tokens, seed=seed, gamma=0) for seed, one in enumerate(ids)]
     async with connected([drafters[method]], [verifier]) as orchestrator:
         expected = [one.token_ids for one in await run_all(orchestrator, alone)]
-    accepted_by, prepared = Counter[DraftMethod](), 0
+    accepted_by = Counter[DraftMethod]()
     for gamma, gate in GATES:
         # One that has learned nothing yet drafts, however slow this machine's drafts are.
         async with connected([drafters[method]], [verifier]) as orchestrator:
@@ -75,12 +75,8 @@ async def test_the_text_is_that_of_the_target_alone(
             for one in generations:
                 accepted_by.update(one.stats.accepted_by)
         expect_texts(f"{method}, gamma {gamma} gate {gate}", generations, expected)
-        prepared += num_prepared(generations)
         assert sum(one.stats.drafter_failures for one in generations) == 0
     assert {method for method, count in accepted_by.items() if count} == SOURCES[method]
-    # The layers that are left may take as long as the target: whether they are ready in time is not promised. Copies
-    # are asked for, or run.
-    assert prepared > 0 or method != "short head"
 
 
 @pytest.mark.parametrize("method", SOURCES)

@@ -54,7 +54,6 @@ async def test_greedy_is_what_transformers_generates(
 ) -> None:
     prompt_ids = prompts(num_prompts)
     expected = transformers_greedy(prompt_ids, max_tokens)
-    prepared = 0
     for gamma, gate in PLANS:
         requests = [GenerationRequest(ids, GREEDY, max_tokens, gamma=gamma, gate=gate) for ids in prompt_ids]
         # One that has learned nothing yet drafts, however slow this machine's drafts are.
@@ -62,8 +61,6 @@ async def test_greedy_is_what_transformers_generates(
             generations = await run_all(orchestrator, requests)
         expect_texts(f"gamma {gamma} gate {gate}", generations, expected, most_excused=num_prompts // 20)
         assert sum(g.stats.accepted for g in generations) > 0
-        prepared += num_prepared(generations)
-    assert prepared > 0
 
 
 SAMPLINGS = {
@@ -85,12 +82,9 @@ async def test_the_text_depends_on_seed_prompt_and_target_alone(
     ]
     async with connected([drafter], [verifier]) as orchestrator:
         expected = [g.token_ids for g in await run_all(orchestrator, alone)]
-        prepared = 0
         for gamma, gate in ((1, Gate.NONE), (4, Gate.AUTO), (4, Gate.DRAFT_CONFIDENCE), (8, Gate.TARGET_CONFIDENCE)):
             generations = await run_all(orchestrator, [replace(one, gamma=gamma, gate=gate) for one in alone])
             expect_texts(f"gamma {gamma} gate {gate}", generations, expected)
-            prepared += num_prepared(generations)
-    assert prepared > 0
 
 
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
