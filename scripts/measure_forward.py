@@ -31,13 +31,14 @@ from specgate.runtime.attention.kernels import kernels_for
 from specgate.runtime.attention.reference import varlen_attention
 from specgate.runtime.attention.varlen import VarlenKernel
 from specgate.runtime.cuda.decoder.drafting import StepLauncher
-from specgate.runtime.cuda.graphs import CudaCapturer, Replay
+from specgate.runtime.cuda.graphs import CudaCapturer
 from specgate.runtime.engine.model_runner import ModelRunner
 from specgate.runtime.engine.serving_path import build
 from specgate.runtime.kv_pages import KVSequence
 from specgate.runtime.loading import LoadedModel, pick_dtype
 from specgate.runtime.scheduler import Rows
 from specgate.types import Dtype
+from tests.support.tape import EagerCapturer
 
 VOCAB_SIZE = PAIRS["smollm2"].vocab_size
 SHAPES = {
@@ -140,14 +141,6 @@ def copy_bandwidth(device: torch.device, num_bytes: int) -> float:
     target = torch.empty_like(source)
     seconds = median_us(lambda: target.copy_(source), device, 10) / 1e6
     return 2 * num_bytes / seconds
-
-
-class EagerCapturer:
-    """Replays by calling the function again: the same buffers and padding where there are no graphs."""
-
-    def capture(self, function: Callable[[], object]) -> Replay:
-        function()
-        return function
 
 
 def serving_runner(

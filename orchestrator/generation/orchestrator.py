@@ -178,8 +178,8 @@ class Orchestrator:
         session = Session(spec, output, on_record=[*filter(None, (observer,)), *on_record], on_loss=on_loss)
         timeouts = self._timeouts.of_text(spec.max_length, *self.measured_costs()[:2])
         drafter = self._drafter(request, session, timeouts)
-        attached = (observer.attached,) if observer is not None else ()
-        verifier = FailoverVerifier(self._verifiers, self._dialer, session, timeouts, *attached)
+        on_attach = observer.attached if observer is not None else None
+        verifier = FailoverVerifier(self._verifiers, self._dialer, session, timeouts, on_attach)
         policy = make_policy(request, drafter, self.learner)
         generation = Generation(session, drafter, verifier, policy, observer)
         self._running.add(generation)

@@ -49,7 +49,7 @@ class FailoverVerifier:
         dialer: VerifierDialer,
         session: Session,
         timeouts: Timeouts,
-        on_attach: Callable[[str], None] = lambda endpoint: None,
+        on_attach: Callable[[str], None] | None = None,
     ) -> None:
         self._pool = pool
         self._dialer = dialer
@@ -237,7 +237,8 @@ class FailoverVerifier:
         if self._closed:
             await self.close()
             self._check_wanted()
-        self._on_attach(lease.endpoint)
+        if self._on_attach is not None:
+            self._on_attach(lease.endpoint)
 
     async def _detach(self, attached: SessionLease[Verifier], *, failed: bool = False) -> bool:
         """Give the session back; return False where this was done before."""

@@ -197,19 +197,18 @@ class Costs:
         self._update()
         if not self._target:
             return None
-        (pace, session), (overhead, token), unit_us = (
-            self._forward.solve(),
-            self._besides[self.load].solve(),
-            self._unit_us,
-        )
+        (pace, session), unit_us = self._forward.solve(), self._unit_us
         lengths = [one.length for one in self._present.values() if one.length]
         length = sum(lengths) / max(len(lengths), 1)
         target = tuple(one.at(length) for one in self._target)
-        rounds_us = session * unit_us, overhead * unit_us, token * unit_us * self._draft_factor(length)
-        draft_us = forward_us(draft, 1) * self._draft_factor(length) if (draft := self._measured.draft) else 0.0
-        told_us = self._round_prior[0][0] * unit_us, self._round_prior[0][1] * unit_us * self._draft_factor(length)
+        factor = self._draft_factor(length)
+        round_us, told_us = (
+            (overhead * unit_us, token * unit_us * factor)
+            for overhead, token in (self._besides[self.load].solve(), self._round_prior[0])
+        )
+        draft_us = forward_us(draft, 1) * factor if (draft := self._measured.draft) else 0.0
         sessions, message_us, price = self.sessions, self._messages.us, self._drafter_price
-        away_us = draft_us * sessions, self._measured.round_trip_us
+        rounds_us, away_us = (session * unit_us, *round_us), (draft_us * sessions, self._measured.round_trip_us)
         prices = Prices(target, pace, *rounds_us, 0.0, sessions, *away_us, 1.0, message_us, told_us, price)
         quiet_pace, quiet_session = self._alone.solve()
         quiet = prices._replace(pace=quiet_pace, session_us=quiet_session * unit_us)

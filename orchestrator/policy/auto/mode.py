@@ -1,5 +1,6 @@
 """What one gateway learns about one mode of requests: the current choice, and when to probe."""
 
+import math
 from collections import Counter, defaultdict
 from collections.abc import Callable, Generator, Iterator
 
@@ -49,9 +50,8 @@ class ModeLearner:
         self._history = History()
         self._found: dict[_Case, RatedChoice] = {}
         """The current choices."""
-        self._searching = set[_Case]()
-        self._due_at, self._turned_at = Counter[_Case](), Counter[_Case]()
-        """Number of verdicts at the next search, and at the one that last began drafting or ended it."""
+        self._due_at, self._turned_at = defaultdict[_Case, float](float), Counter[_Case]()
+        """Number of verdicts at the next search, inf while one goes on; and when drafting was last begun or ended."""
         self._num_verdicts = Counter[int]()
         self._credit_us = 0.0
         self.copied = 1.0
@@ -78,14 +78,11 @@ class ModeLearner:
         """
         case = max_gamma, self.costs.load
         now = self._num_verdicts[case[1]]
-        is_due = now >= self._due_at[case] and case not in self._searching
-        if is_due and (prices := self.prices()) is not None:
-            self._searching.add(case)
-            most = max(MOST_VERDICTS, int(SEARCH_US / EXPLORED / prices.alone_us)) * prices.sessions
-            self._due_at[case] = now + min(max(now - self._turned_at[case], FIRST_VERDICTS), most)
+        if now >= self._due_at[case] and (prices := self.prices()) is not None:
+            self._due_at[case] = math.inf
             # The first search runs at once: there is no choice to use meanwhile.
             is_first = all(one[0] != max_gamma for one in self._found)
-            (at_once if is_first else self._pace)(self._search(prices, case))
+            (at_once if is_first else self._pace)(self._search(prices, case, now))
         like = [one for one in self._found if one[0] == max_gamma]
         return self._found[min(like, key=lambda one: abs(one[1] - case[1]))] if like else None
 
@@ -116,7 +113,7 @@ class ModeLearner:
         alone_us = prices.forward_us(prices.sessions, prices.sessions)
         return prices._replace(overhead_us=0.0, token_us=0.0, draft_us=0.0, alone_us=alone_us)
 
-    def _search(self, prices: Prices, case: _Case) -> Generator[None]:
+    def _search(self, prices: Prices, case: _Case, now: int) -> Generator[None]:
         last, running = self._found.get(case), self._running[case[1]]
         text, choice = self.text(), last.choice if last else None
         runs = choice if choice is not None and choice.running and choice.drafts else None
@@ -124,11 +121,12 @@ class ModeLearner:
         prices = prices._replace(running_pace=running.pace)
         try:
             found = self._found[case] = yield from search(text, prices, case[0], choice)
+            if choice is None or choice.drafts != found.choice.drafts:
+                self._turned_at[case] = self._num_verdicts[case[1]]
         finally:
-            self._searching.discard(case)
-        if choice is None or choice.drafts != found.choice.drafts:
-            self._turned_at[case] = self._num_verdicts[case[1]]
-            self._due_at[case] = self._turned_at[case] + FIRST_VERDICTS
+            most = max(MOST_VERDICTS, SEARCH_US / EXPLORED / prices.alone_us) * prices.sessions
+            since = max(now, turned_at := self._turned_at[case])
+            self._due_at[case] = since + min(max(since - turned_at, FIRST_VERDICTS), most)
 
 
 class RunningPace:
