@@ -1,7 +1,6 @@
 #!/usr/bin/env python3
 """Measure what `auto` writes over bad ways to both services, after a request's first second, against the target alone.
 
-    python scripts/measure_bad_ways.py --json bad-ways.json
     python scripts/measure_bad_ways.py --target FOLDER --method suffix --prompts docs/results/held-out-copies.jsonl
 
 Each way has a proxy before the drafter and one before the verifier. Requests run one by one, each by the target
@@ -76,6 +75,8 @@ async def over(pair: Pair, faults: dict[str, Any], requests: Sequence[Generation
             for request in track(requests, name, console=Console(stderr=True)):
                 alone.append(await after_a_second(orchestrator, replace(request, gate=Gate.NONE, gamma=0)))
                 auto.append(await after_a_second(orchestrator, replace(request, gate=Gate.AUTO)))
+    if not all(sum(one.seconds for one in some) for some in (alone, auto)):
+        raise SystemExit(f"no request lasted {FIRST_S:g} s: a larger --target or --max-tokens")
     rates = [sum(one.tokens for one in some) / sum(one.seconds for one in some) for some in (alone, auto)]
     return {
         "way": name,

@@ -69,12 +69,13 @@ class GammaChoice(NamedTuple):
 
 
 class RoundCounts(NamedTuple):
-    """Counts of a choice on a text: tokens, rounds, solo tokens and draft tokens."""
+    """Counts of a choice on a text: tokens, rounds, solo tokens, draft tokens, and rounds behind a solo token."""
 
     tokens: int
     rounds: int
     solo: int
     drafted: int
+    resumed: int = 0
 
 
 def simulate(text: TokenHistory, choice: GammaChoice) -> RoundCounts:
@@ -82,14 +83,14 @@ def simulate(text: TokenHistory, choice: GammaChoice) -> RoundCounts:
     states, runs, ends = text
     closed, gamma, stop = choice.closed_states(), choice.gamma, choice.stop
     lengths = ends[stop] if ends else (gamma,) * len(runs)
-    position, end, rounds, solo, drafted = 0, len(runs), 0, 0, 0
+    position, end, rounds, solo, drafted, resumed, alone = 0, len(runs), 0, 0, 0, 0, False
     while position < end:
         if closed[states[position]]:
-            solo, position = solo + 1, position + 1
+            solo, position, alone = solo + 1, position + 1, True
         else:
-            length = min(lengths[position], gamma)
+            length, resumed, alone = min(lengths[position], gamma), resumed + alone, False
             rounds, drafted, position = rounds + 1, drafted + length, position + min(runs[position], length) + 1
-    return RoundCounts(end, rounds, solo, drafted)
+    return RoundCounts(end, rounds, solo, drafted, resumed)
 
 
 def running_us(text: TokenHistory, choice: GammaChoice, prices: Prices) -> float:
@@ -135,7 +136,8 @@ def shared(outcome: RoundCounts, prices: Prices) -> Shared:
         forward_us = min(prices.alone_us, prices.forward_us(prices.sessions, prices.sessions))
         return Shared(prices.alone_us, prices.sessions, forward_us)
     steps = outcome.rounds + outcome.solo
-    away_us = (outcome.rounds * prices.overhead_us + outcome.drafted * prices.token_us) / steps
+    rounds_us = outcome.rounds * prices.overhead_us + outcome.resumed * prices.resume_us
+    away_us = (rounds_us + outcome.drafted * prices.token_us) / steps
     rows, sessions, round_share = 1 + outcome.drafted / steps, prices.sessions, outcome.rounds / steps
     away_each_us = away_us / round_share
     forward_us, batch = prices.forward_us(rows), 1.0

@@ -27,16 +27,21 @@ ANSWERS_US, NEAR_US = 2000, 3000
 """
 MESSAGES_TELL = 1.05
 """So many times the verifier's own time says that messages take longer than forwards; less is chance."""
+RESUME_SHARE = 0.05
+"""Weight of a new one in the mean of what rounds behind a token without a draft take more."""
 MOST_OFF = 4.0
 """A measurement counts as at most this many times its expectation; an outlier is no cost."""
 
 
 class _Seen(NamedTuple):
-    """Number of a session's last verdict, the mean batch size of its forwards, and the length of its text."""
+    """Number of a session's last verdict, the mean batch size of its forwards, the length of its text, and whether it
+    had a draft that was asked for.
+    """
 
     at: int
     batch: float = 0.0
     length: int = 0
+    drafted: bool = False
 
 
 class MeasuredCosts(NamedTuple):
@@ -64,12 +69,13 @@ class Prices(NamedTuple):
     """The current cost estimates.
 
     A forward takes ``pace`` times its time at load, plus ``session_us`` for each session after the first. A round takes
-    ``overhead_us`` plus ``token_us`` per draft token besides its forward. ``sessions`` share the verifier. ``alone_us``
-    is a token of all of them without drafting; a working drafter slows the target on shared cores. A running
-    draft brings a token every ``draft_us``, the first one ``round_trip_us`` after the verdict that it goes on from; a
-    text with one takes ``running_pace`` times as long as that says. The verdicts of a run come ``message_us`` apart at
-    the least. ``told_us`` are overhead and draft token as they were before the first round. ``drafter_price`` None: a
-    session is to be fast; else tokens are to be cheap: a second of the drafter costs so much of one of the verifier.
+    ``overhead_us`` plus ``token_us`` per draft token besides its forward, and ``resume_us`` more behind a token that
+    the target decoded alone, where nothing is prepared. ``sessions`` share the verifier. ``alone_us`` is a token of all
+    of them without drafting; a working drafter slows the target on shared cores. A running draft brings a token every
+    ``draft_us``, the first one ``round_trip_us`` after the verdict that it goes on from; a text with one takes
+    ``running_pace`` times as long as that says. The verdicts of a run come ``message_us`` apart at the least.
+    ``told_us`` are overhead and draft token as they were before the first round. ``drafter_price`` None: a session is
+    to be fast; else tokens are to be cheap: a second of the drafter costs so much of one of the verifier.
     """
 
     target: Sequence[ForwardCost]
@@ -78,6 +84,7 @@ class Prices(NamedTuple):
     overhead_us: float
     token_us: float
     alone_us: float
+    resume_us: float = 0.0
     sessions: int = 1
     draft_us: float = 0.0
     round_trip_us: float = 0.0
@@ -133,6 +140,8 @@ class Costs:
         """All in units of a one-row forward: forwards by rows and sessions; overhead of a round by γ, for each
         ``load``, since many sessions wait for each other's drafts.
         """
+        self._resume = defaultdict[int, float](float)
+        """In the same units: what a round takes more where the one before had no draft."""
         self._messages = MessageTimes()
         self._num_verdicts = self._drafted_at = 0
         """Verdicts, and the number of the last one of a round that had work for a drafter."""
@@ -151,7 +160,7 @@ class Costs:
     def observe(self, session: int, record: RoundRecord) -> None:
         """Learn from one verdict. One of several rounds counts the sessions but teaches no cost."""
         verdict, timing = record.verdict, record.timing
-        self._see(session, verdict.batch_sessions, record.length)
+        follows_draft = self._see(session, record)
         sessions = self.sessions
         if record.finished:
             self.leave(session)
@@ -164,17 +173,23 @@ class Costs:
         target = [one.at(record.length) for one in self._target]
         # Many sessions give more verdicts in the same time, so each weighs less.
         batch, weight = max(verdict.batch_sessions, 1), 1 / sessions
-        if verdict.solo and sessions == 1:
-            self._messages.add(verdict.verify_us, verdict.waited_us)
-        # A single session waits for nobody, so the whole verdict time is the target's.
-        us = max(verdict.verify_us, verdict.forward_us) if sessions == 1 else verdict.forward_us
         width = forward_us(target, verdict.batch_rows) / self._unit_us
         is_quiet = self._num_verdicts - self._drafted_at > 2 * (sessions - 1)
+        # Who shares each forward with all others waits for none, so the whole verdict time is the target's.
+        in_step = sessions == 1 or (is_quiet and batch >= sessions)
+        us = max(verdict.verify_us, verdict.forward_us) if in_step else verdict.forward_us
         (self._alone if is_quiet else self._forward).add((width, batch - 1), us / self._unit_us, weight)
+        if verdict.solo and sessions == 1:
+            self._messages.add(verdict.verify_us, verdict.waited_us)
         if (gamma := len(record.proposal)) and not record.plan.running_gamma:
             # A busy reader stalls rounds but no solo run, so its time counts as overhead of the round.
             us = max(timing.round_us + timing.read_us - verdict.verify_us, 0)
-            self._besides[self.load].add((1, gamma * self._draft_factor(record.length)), us / self._unit_us, weight)
+            spent, steady = (1, gamma * self._draft_factor(record.length)), self._besides[self.load]
+            if follows_draft:
+                steady.add(spent, us / self._unit_us, weight)
+            else:
+                more = max(steady.limited(spent, us / self._unit_us) - steady.at(spent), 0.0)
+                self._resume[self.load] += RESUME_SHARE * (more - self._resume[self.load])
 
     def enter(self, session: int) -> None:
         """Count a session from now on: many that begin at once share the verifier before any of them has a verdict."""
@@ -209,7 +224,8 @@ class Costs:
         draft_us = forward_us(draft, 1) * factor if (draft := self._measured.draft) else 0.0
         sessions, message_us, price = self.sessions, self._messages.us, self._drafter_price
         rounds_us, away_us = (session * unit_us, *round_us), (draft_us * sessions, self._measured.round_trip_us)
-        prices = Prices(target, pace, *rounds_us, 0.0, sessions, *away_us, 1.0, message_us, told_us, price)
+        resume_us = self._resume[self.load] * unit_us
+        prices = Prices(target, pace, *rounds_us, 0.0, resume_us, sessions, *away_us, 1.0, message_us, told_us, price)
         quiet_pace, quiet_session = self._alone.solve()
         quiet = prices._replace(pace=quiet_pace, session_us=quiet_session * unit_us)
         # No drafter at work makes a forward slower, whatever is guessed of many sessions that were never seen alone.
@@ -246,16 +262,19 @@ class Costs:
         draft = self._measured.draft
         return draft[0].at(length).forward_us / draft[0].forward_us if draft else 1.0
 
-    def _see(self, session: int, batch: int, length: int) -> None:
+    def _see(self, session: int, record: RoundRecord) -> bool:
+        """Count a session's verdict. Returns whether the one before had a draft that was asked for."""
         self._num_verdicts += 1
-        seen = self._present.pop(session, _Seen(0))
+        seen, batch = self._present.pop(session, _Seen(0)), record.verdict.batch_sessions
         mean = seen.batch or batch
         mean += BATCH_SHARE * (batch - mean)
-        self._present[session] = _Seen(self._num_verdicts, mean, length)
+        drafted = bool(len(record.proposal)) and not record.plan.running_gamma
+        self._present[session] = _Seen(self._num_verdicts, mean, record.length, drafted)
         limit = self._num_verdicts - max(NUM_RECENT, 4 * len(self._present))
         while self._present[first := next(iter(self._present))].at <= limit:
             del self._present[first]
         self._count()
+        return seen.drafted
 
     def _count(self) -> None:
         present = self._present.values()
@@ -293,10 +312,17 @@ class Line:
         self._sums = [0.0] * 5
         """Of x₁², x₁x₂, x₂², x₁y and x₂y."""
 
+    def at(self, x: tuple[float, float]) -> float:
+        """Return what is expected of a measurement."""
+        return sum(one * known for one, known in zip(x, self.solve(), strict=True))
+
+    def limited(self, x: tuple[float, float], y: float) -> float:
+        """Return a measurement, or ``MOST_OFF`` times what is expected of it if that is less."""
+        return min(y, MOST_OFF * max(self.at(x), x[0]))
+
     def add(self, x: tuple[float, float], y: float, weight: float) -> None:
-        """Add one measurement, limited to ``MOST_OFF`` times its expectation."""
-        expected = sum(one * known for one, known in zip(x, self.solve(), strict=True))
-        y = min(y, MOST_OFF * max(expected, x[0]))
+        """Add one measurement, limited."""
+        y = self.limited(x, y)
         keep = 0.5 ** (weight / HALF_LIFE)
         products = (x[0] * x[0], x[0] * x[1], x[1] * x[1], x[0] * y, x[1] * y)
         self._sums = [old * keep + weight * new for old, new in zip(self._sums, products, strict=True)]

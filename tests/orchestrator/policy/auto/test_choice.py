@@ -41,6 +41,13 @@ def test_a_text_is_cut_into_rounds() -> None:
     assert simulate(MIXED, GammaChoice(0, 4)) == RoundCounts(20, 12, 0, 48)
     assert simulate(MIXED, GammaChoice(1, 4)) == RoundCounts(20, 2, 10, 8)
     assert simulate(MIXED, GammaChoice(NUM_BUCKETS, 4)) == RoundCounts(20, 0, 20, 0)
+    assert simulate(TokenHistory([0, TOP, 0, 0, TOP, TOP], [0] * 6), GammaChoice(1, 4)) == RoundCounts(6, 3, 3, 12, 2)
+
+
+def test_a_gate_that_goes_on_and_off_is_dearer() -> None:
+    text = TokenHistory([0, TOP, TOP] * 100, [0, 2, 1] * 100)
+    assert found(text, CHEAP).choice.closed == 1
+    assert found(text, CHEAP._replace(resume_us=1000.0)).choice.closed != 1
 
 
 def test_a_draft_ends_after_its_first_unsure_token() -> None:

@@ -34,7 +34,7 @@ def test_nothing_is_known_before_anything_was_told_or_seen() -> None:
 
 
 def test_told_costs_hold_until_verdicts_say_otherwise() -> None:
-    at_first, later = prices(times=0), prices(a_round(2), a_round(6), pace_solo := solo())
+    at_first, later = prices(times=0), prices(a_round(), a_round(2), a_round(6), pace_solo := solo())
     assert at_first.forward_us(1) == FORWARD_US
     assert at_first.token_us == pytest.approx(DRAFT_US)
     assert pace_solo.undrafted
@@ -103,6 +103,30 @@ def test_what_the_rounds_of_many_sessions_wait_for_is_no_cost_of_a_lone_one() ->
     assert many is not None
     assert alone is not None
     assert many.overhead_us > 5 * alone.overhead_us
+
+
+def test_who_shares_each_forward_waits_for_nobody_else_and_the_whole_verdict_is_a_token() -> None:
+    told = MeasuredCosts((ForwardCost(1, FORWARD_US), ForwardCost(9, FORWARD_US)))
+    idle = replace(solo().plan, gamma=0, keeps_warm=False)
+    for batch, expected in ((4, 2.0), (2, 1.0)):
+        verdict = replace(solo().verdict, verify_us=2 * FORWARD_US, batch_sessions=batch, batch_rows=4)
+        costs = Costs(lambda: told)
+        for number in range(1000):
+            busy = a_round(3, batch=4, pace=3.0)
+            costs.observe(number % 4, busy if number < 200 else replace(solo(), plan=idle, verdict=verdict))
+        found = costs.now()
+        assert found is not None
+        assert found.alone_us == pytest.approx(expected * FORWARD_US, rel=0.1)
+
+
+def test_a_round_behind_a_token_without_a_draft_is_dearer_by_itself() -> None:
+    """Nothing is prepared for it. Where drafting goes on, its rounds are no dearer for that."""
+    late = replace(a_round(4), timing=RoundTiming(a_round(4).timing.round_us + 5000))
+    found = prices(solo(), late, a_round(4), times=100)
+    assert found.overhead_us == pytest.approx(prices(a_round(4)).overhead_us, rel=0.05)
+    assert found.resume_us == pytest.approx(5000, rel=0.05)
+    hiccup = replace(late, timing=RoundTiming(10**7))
+    assert prices(solo(), hiccup, times=1).resume_us < FORWARD_US
 
 
 def test_a_hiccup_and_a_round_that_holds_a_prompt_are_no_costs() -> None:
