@@ -27,21 +27,20 @@ ANSWERS_US, NEAR_US = 2000, 3000
 """
 MESSAGES_TELL = 1.05
 """So many times the verifier's own time says that messages take longer than forwards; less is chance."""
-RESUME_SHARE = 0.05
-"""Weight of a new one in the mean of what rounds behind a token without a draft take more."""
+EXTRA_SHARE, FORGOTTEN_SHARE = 0.05, 0.0005
+"""Weight of a new measurement in the mean extra time of a round behind a solo token, and of a verdict beside its
+forward. Of the former so much is forgotten at other verdicts: no gate that has lost could correct it."""
 MOST_OFF = 4.0
 """A measurement counts as at most this many times its expectation; an outlier is no cost."""
 
 
 class _Seen(NamedTuple):
-    """Number of a session's last verdict, the mean batch size of its forwards, the length of its text, and whether it
-    had a draft that was asked for.
-    """
+    """Of a session: its last verdict's number, mean batch, length of text, whether the last round asked for a draft."""
 
     at: int
     batch: float = 0.0
     length: int = 0
-    drafted: bool = False
+    asked: bool | None = None
 
 
 class MeasuredCosts(NamedTuple):
@@ -70,7 +69,7 @@ class Prices(NamedTuple):
 
     A forward takes ``pace`` times its time at load, plus ``session_us`` for each session after the first. A round takes
     ``overhead_us`` plus ``token_us`` per draft token besides its forward, and ``resume_us`` more behind a token that
-    the target decoded alone, where nothing is prepared. ``sessions`` share the verifier. ``alone_us`` is a token of all
+    the target decoded alone. ``sessions`` share the verifier. ``alone_us`` is a token of all
     of them without drafting; a working drafter slows the target on shared cores. A running draft brings a token every
     ``draft_us``, the first one ``round_trip_us`` after the verdict that it goes on from; a text with one takes
     ``running_pace`` times as long as that says. The verdicts of a run come ``message_us`` apart at the least.
@@ -140,8 +139,10 @@ class Costs:
         """All in units of a one-row forward: forwards by rows and sessions; overhead of a round by γ, for each
         ``load``, since many sessions wait for each other's drafts.
         """
-        self._resume = defaultdict[int, float](float)
-        """In the same units: what a round takes more where the one before had no draft."""
+        self._resume, self._beside = defaultdict[int, float](float), defaultdict[int, float](float)
+        """By load: what a round takes more behind a solo token, in the same units; and what a verdict takes beside its
+        forward, as a share of that, where all sessions share each.
+        """
         self._messages = MessageTimes()
         self._num_verdicts = self._drafted_at = 0
         """Verdicts, and the number of the last one of a round that had work for a drafter."""
@@ -160,7 +161,7 @@ class Costs:
     def observe(self, session: int, record: RoundRecord) -> None:
         """Learn from one verdict. One of several rounds counts the sessions but teaches no cost."""
         verdict, timing = record.verdict, record.timing
-        follows_draft = self._see(session, record)
+        was_asked = self._see(session, record)
         sessions = self.sessions
         if record.finished:
             self.leave(session)
@@ -175,9 +176,13 @@ class Costs:
         batch, weight = max(verdict.batch_sessions, 1), 1 / sessions
         width = forward_us(target, verdict.batch_rows) / self._unit_us
         is_quiet = self._num_verdicts - self._drafted_at > 2 * (sessions - 1)
-        # Who shares each forward with all others waits for none, so the whole verdict time is the target's.
-        in_step = sessions == 1 or (is_quiet and batch >= sessions)
-        us = max(verdict.verify_us, verdict.forward_us) if in_step else verdict.forward_us
+        whole_us = max(verdict.verify_us, verdict.forward_us)
+        # A single session waits for nobody, so the whole verdict time is the target's.
+        us = whole_us if sessions == 1 else verdict.forward_us
+        if is_quiet and batch >= sessions > 1:
+            # Nor do several that share each forward.
+            beside = min(whole_us / verdict.forward_us, MOST_OFF) - 1
+            self._beside[self.load] += EXTRA_SHARE * (beside - self._beside[self.load])
         (self._alone if is_quiet else self._forward).add((width, batch - 1), us / self._unit_us, weight)
         if verdict.solo and sessions == 1:
             self._messages.add(verdict.verify_us, verdict.waited_us)
@@ -185,11 +190,13 @@ class Costs:
             # A busy reader stalls rounds but no solo run, so its time counts as overhead of the round.
             us = max(timing.round_us + timing.read_us - verdict.verify_us, 0)
             spent, steady = (1, gamma * self._draft_factor(record.length)), self._besides[self.load]
-            if follows_draft:
+            if was_asked:
                 steady.add(spent, us / self._unit_us, weight)
-            else:
-                more = max(steady.limited(spent, us / self._unit_us) - steady.at(spent), 0.0)
-                self._resume[self.load] += RESUME_SHARE * (more - self._resume[self.load])
+            elif was_asked is not None:
+                more = steady.limited(spent, us / self._unit_us) - steady.at(spent)
+                self._resume[self.load] += EXTRA_SHARE * (more - self._resume[self.load])
+                return
+        self._resume[self.load] *= 1 - FORGOTTEN_SHARE
 
     def enter(self, session: int) -> None:
         """Count a session from now on: many that begin at once share the verifier before any of them has a verdict."""
@@ -224,12 +231,13 @@ class Costs:
         draft_us = forward_us(draft, 1) * factor if (draft := self._measured.draft) else 0.0
         sessions, message_us, price = self.sessions, self._messages.us, self._drafter_price
         rounds_us, away_us = (session * unit_us, *round_us), (draft_us * sessions, self._measured.round_trip_us)
-        resume_us = self._resume[self.load] * unit_us
+        resume_us = max(self._resume[self.load], 0.0) * unit_us
         prices = Prices(target, pace, *rounds_us, 0.0, resume_us, sessions, *away_us, 1.0, message_us, told_us, price)
         quiet_pace, quiet_session = self._alone.solve()
         quiet = prices._replace(pace=quiet_pace, session_us=quiet_session * unit_us)
         # No drafter at work makes a forward slower, whatever is guessed of many sessions that were never seen alone.
         alone_us = min(one.forward_us(sessions, sessions) for one in (quiet, prices))
+        alone_us *= 1 + self._beside[self.load] * (sessions > 1)
         return prices._replace(alone_us=max(alone_us, message_us))
 
     def _update(self) -> None:
@@ -262,19 +270,19 @@ class Costs:
         draft = self._measured.draft
         return draft[0].at(length).forward_us / draft[0].forward_us if draft else 1.0
 
-    def _see(self, session: int, record: RoundRecord) -> bool:
-        """Count a session's verdict. Returns whether the one before had a draft that was asked for."""
+    def _see(self, session: int, record: RoundRecord) -> bool | None:
+        """Count a session's verdict. Returns whether a draft was asked for in the round before; None if unknown."""
         self._num_verdicts += 1
         seen, batch = self._present.pop(session, _Seen(0)), record.verdict.batch_sessions
         mean = seen.batch or batch
         mean += BATCH_SHARE * (batch - mean)
-        drafted = bool(len(record.proposal)) and not record.plan.running_gamma
-        self._present[session] = _Seen(self._num_verdicts, mean, record.length, drafted)
+        asked = record.plan.gamma > 0 and not record.verdict.solo
+        self._present[session] = _Seen(self._num_verdicts, mean, record.length, asked)
         limit = self._num_verdicts - max(NUM_RECENT, 4 * len(self._present))
         while self._present[first := next(iter(self._present))].at <= limit:
             del self._present[first]
         self._count()
-        return seen.drafted
+        return seen.asked
 
     def _count(self) -> None:
         present = self._present.values()
@@ -321,7 +329,7 @@ class Line:
         return min(y, MOST_OFF * max(self.at(x), x[0]))
 
     def add(self, x: tuple[float, float], y: float, weight: float) -> None:
-        """Add one measurement, limited."""
+        """Add one measurement, ``limited``."""
         y = self.limited(x, y)
         keep = 0.5 ** (weight / HALF_LIFE)
         products = (x[0] * x[0], x[0] * x[1], x[1] * x[1], x[0] * y, x[1] * y)

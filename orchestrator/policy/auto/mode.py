@@ -111,7 +111,7 @@ class ModeLearner:
             # A draft that was sampled holds for one round. What it costs counts all the same.
             return prices if prices.drafter_price is not None else prices._replace(draft_us=0.0)
         alone_us = prices.forward_us(prices.sessions, prices.sessions)
-        return prices._replace(overhead_us=0.0, token_us=0.0, draft_us=0.0, alone_us=alone_us)
+        return prices._replace(overhead_us=0.0, token_us=0.0, resume_us=0.0, draft_us=0.0, alone_us=alone_us)
 
     def _search(self, prices: Prices, case: _Case, now: int) -> Generator[None]:
         last, running = self._found.get(case), self._running[case[1]]

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from orchestrator.policy.auto.costs import Costs, MeasuredCosts, Prices, forward_us
-from specgate.types import ForwardCost, RoundRecord, RoundTiming
+from specgate.types import NO_PROPOSAL, ForwardCost, RoundRecord, RoundTiming
 from tests.orchestrator.policy.auto.support import DRAFT_US, FORWARD_US, OVERHEAD_US, ROW_US, a_round, measured, solo
 
 
@@ -105,14 +105,14 @@ def test_what_the_rounds_of_many_sessions_wait_for_is_no_cost_of_a_lone_one() ->
     assert many.overhead_us > 5 * alone.overhead_us
 
 
-def test_who_shares_each_forward_waits_for_nobody_else_and_the_whole_verdict_is_a_token() -> None:
+@pytest.mark.parametrize("pace", [1.0, 3.0])
+def test_who_shares_each_forward_waits_for_nobody_else_and_the_whole_verdict_is_a_token(pace: float) -> None:
     told = MeasuredCosts((ForwardCost(1, FORWARD_US), ForwardCost(9, FORWARD_US)))
-    idle = replace(solo().plan, gamma=0, keeps_warm=False)
+    idle, busy = replace(solo().plan, gamma=0, keeps_warm=False), a_round(3, batch=4, pace=pace)
     for batch, expected in ((4, 2.0), (2, 1.0)):
         verdict = replace(solo().verdict, verify_us=2 * FORWARD_US, batch_sessions=batch, batch_rows=4)
         costs = Costs(lambda: told)
         for number in range(1000):
-            busy = a_round(3, batch=4, pace=3.0)
             costs.observe(number % 4, busy if number < 200 else replace(solo(), plan=idle, verdict=verdict))
         found = costs.now()
         assert found is not None
@@ -120,13 +120,17 @@ def test_who_shares_each_forward_waits_for_nobody_else_and_the_whole_verdict_is_
 
 
 def test_a_round_behind_a_token_without_a_draft_is_dearer_by_itself() -> None:
-    """Nothing is prepared for it. Where drafting goes on, its rounds are no dearer for that."""
+    """Where drafting goes on, its rounds are no dearer for that."""
     late = replace(a_round(4), timing=RoundTiming(a_round(4).timing.round_us + 5000))
-    found = prices(solo(), late, a_round(4), times=100)
-    assert found.overhead_us == pytest.approx(prices(a_round(4)).overhead_us, rel=0.05)
-    assert found.resume_us == pytest.approx(5000, rel=0.05)
+    alternate = [solo(), late, a_round(4)] * 100
+    found, steady = prices(*alternate, times=1), prices(a_round(4))
+    assert found.overhead_us == pytest.approx(steady.overhead_us, rel=0.05)
+    assert found.resume_us == pytest.approx(5000, rel=0.1)
+    assert prices(*alternate, *[a_round(4)] * 4000, times=1).resume_us < 1000  # It is found out anew now and then.
     hiccup = replace(late, timing=RoundTiming(10**7))
     assert prices(solo(), hiccup, times=1).resume_us < FORWARD_US
+    empty = replace(a_round(4), proposal=NO_PROPOSAL)
+    assert prices(empty, late).overhead_us > steady.overhead_us  # It was asked for.
 
 
 def test_a_hiccup_and_a_round_that_holds_a_prompt_are_no_costs() -> None:
