@@ -75,9 +75,10 @@ async def over(pair: Pair, faults: dict[str, Any], requests: Sequence[Generation
             for request in track(requests, name, console=Console(stderr=True)):
                 alone.append(await after_a_second(orchestrator, replace(request, gate=Gate.NONE, gamma=0)))
                 auto.append(await after_a_second(orchestrator, replace(request, gate=Gate.AUTO)))
-    if not all(sum(one.seconds for one in some) for some in (alone, auto)):
+    seconds = [sum(one.seconds for one in some) for some in (alone, auto)]
+    if not all(seconds):
         raise SystemExit(f"no request lasted {FIRST_S:g} s: a larger --target or --max-tokens")
-    rates = [sum(one.tokens for one in some) / sum(one.seconds for one in some) for some in (alone, auto)]
+    rates = [sum(one.tokens for one in some) / own for some, own in zip((alone, auto), seconds, strict=True)]
     return {
         "way": name,
         "alone_tokens_per_s": round(rates[0], 1),

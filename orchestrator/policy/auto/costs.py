@@ -27,9 +27,10 @@ ANSWERS_US, NEAR_US = 2000, 3000
 """
 MESSAGES_TELL = 1.05
 """So many times the verifier's own time says that messages take longer than forwards; less is chance."""
-EXTRA_SHARE, FORGOTTEN_SHARE = 0.05, 0.0005
-"""Weight of a new measurement in the mean extra time of a round behind a solo token, and of a verdict beside its
-forward. Of the former so much is forgotten at other verdicts: no gate that has lost could correct it."""
+EXTRA_SHARE = 0.05
+"""Weight of a new measurement in the mean extra time of a round behind a solo token, and of a verdict."""
+RESUME_FORGOTTEN = 0.0005
+"""Share of the former that is forgotten at each other verdict: a gate that has lost by it could not correct it."""
 MOST_OFF = 4.0
 """A measurement counts as at most this many times its expectation; an outlier is no cost."""
 
@@ -69,12 +70,12 @@ class Prices(NamedTuple):
 
     A forward takes ``pace`` times its time at load, plus ``session_us`` for each session after the first. A round takes
     ``overhead_us`` plus ``token_us`` per draft token besides its forward, and ``resume_us`` more behind a token that
-    the target decoded alone. ``sessions`` share the verifier. ``alone_us`` is a token of all
-    of them without drafting; a working drafter slows the target on shared cores. A running draft brings a token every
-    ``draft_us``, the first one ``round_trip_us`` after the verdict that it goes on from; a text with one takes
-    ``running_pace`` times as long as that says. The verdicts of a run come ``message_us`` apart at the least.
-    ``told_us`` are overhead and draft token as they were before the first round. ``drafter_price`` None: a session is
-    to be fast; else tokens are to be cheap: a second of the drafter costs so much of one of the verifier.
+    the target decoded alone. ``sessions`` share the verifier. ``alone_us`` is a token of all of them without drafting;
+    a working drafter slows the target on shared cores. A running draft brings a token every ``draft_us``, the first one
+    ``round_trip_us`` after the verdict that it goes on from; a text with one takes ``running_pace`` times as long as
+    that says. The verdicts of a run come ``message_us`` apart at the least. ``told_us`` are overhead and draft token as
+    they were before the first round. ``drafter_price`` None: a session is to be fast; else tokens are to be cheap: a
+    second of the drafter costs so much of one of the verifier.
     """
 
     target: Sequence[ForwardCost]
@@ -139,8 +140,8 @@ class Costs:
         """All in units of a one-row forward: forwards by rows and sessions; overhead of a round by γ, for each
         ``load``, since many sessions wait for each other's drafts.
         """
-        self._resume, self._beside = defaultdict[int, float](float), defaultdict[int, float](float)
-        """By load: what a round takes more behind a solo token, in the same units; and what a verdict takes beside its
+        self._resume, self._verdict_extra = defaultdict[int, float](float), defaultdict[int, float](float)
+        """By load: what a round takes more behind a solo token, in the same units; and what a verdict takes besides its
         forward, as a share of that, where all sessions share each.
         """
         self._messages = MessageTimes()
@@ -177,26 +178,33 @@ class Costs:
         width = forward_us(target, verdict.batch_rows) / self._unit_us
         is_quiet = self._num_verdicts - self._drafted_at > 2 * (sessions - 1)
         whole_us = max(verdict.verify_us, verdict.forward_us)
-        # A single session waits for nobody, so the whole verdict time is the target's.
+        # One that is single, or shares each forward with all, waits for nobody: the whole verdict is the target's time.
         us = whole_us if sessions == 1 else verdict.forward_us
         if is_quiet and batch >= sessions > 1:
-            # Nor do several that share each forward.
-            beside = min(whole_us / verdict.forward_us, MOST_OFF) - 1
-            self._beside[self.load] += EXTRA_SHARE * (beside - self._beside[self.load])
+            extra = min(whole_us / verdict.forward_us, MOST_OFF) - 1
+            self._verdict_extra[self.load] += EXTRA_SHARE * (extra - self._verdict_extra[self.load])
         (self._alone if is_quiet else self._forward).add((width, batch - 1), us / self._unit_us, weight)
         if verdict.solo and sessions == 1:
             self._messages.add(verdict.verify_us, verdict.waited_us)
-        if (gamma := len(record.proposal)) and not record.plan.running_gamma:
-            # A busy reader stalls rounds but no solo run, so its time counts as overhead of the round.
-            us = max(timing.round_us + timing.read_us - verdict.verify_us, 0)
-            spent, steady = (1, gamma * self._draft_factor(record.length)), self._besides[self.load]
-            if was_asked:
-                steady.add(spent, us / self._unit_us, weight)
-            elif was_asked is not None:
-                more = steady.limited(spent, us / self._unit_us) - steady.at(spent)
-                self._resume[self.load] += EXTRA_SHARE * (more - self._resume[self.load])
-                return
-        self._resume[self.load] *= 1 - FORGOTTEN_SHARE
+        drafted = len(record.proposal) > 0 and not record.plan.running_gamma
+        if not (drafted and was_asked is False):
+            self._resume[self.load] *= 1 - RESUME_FORGOTTEN
+        if drafted and was_asked is not None:
+            self._learn_round(record, was_asked, weight)
+
+    def _learn_round(self, record: RoundRecord, was_asked: bool, weight: float) -> None:
+        """Learn what a drafted round takes besides its forward; where none was asked for before, what more than usual.
+
+        A busy reader stalls rounds but no solo run, so its time counts as overhead of the round.
+        """
+        timing, usual = record.timing, self._besides[self.load]
+        width = 1, len(record.proposal) * self._draft_factor(record.length)
+        took = max(timing.round_us + timing.read_us - record.verdict.verify_us, 0) / self._unit_us
+        if was_asked:
+            usual.add(width, took, weight)
+        else:
+            more = usual.limited(width, took) - usual.at(width)
+            self._resume[self.load] += EXTRA_SHARE * (more - self._resume[self.load])
 
     def enter(self, session: int) -> None:
         """Count a session from now on: many that begin at once share the verifier before any of them has a verdict."""
@@ -237,7 +245,7 @@ class Costs:
         quiet = prices._replace(pace=quiet_pace, session_us=quiet_session * unit_us)
         # No drafter at work makes a forward slower, whatever is guessed of many sessions that were never seen alone.
         alone_us = min(one.forward_us(sessions, sessions) for one in (quiet, prices))
-        alone_us *= 1 + self._beside[self.load] * (sessions > 1)
+        alone_us *= 1 + self._verdict_extra[self.load] * (sessions > 1)
         return prices._replace(alone_us=max(alone_us, message_us))
 
     def _update(self) -> None:
